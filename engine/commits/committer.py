@@ -27,7 +27,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from quire.block import EncodedBlock
 from quire.engine.live_state.live_state import State
@@ -57,7 +57,7 @@ from quire.engine.state.sections.decides import Decides
 from quire.engine.state.sections.deliveries import Deliveries, Untouched
 from quire.engine.state.sections.failures import Failure, Failures
 from quire.engine.state.sections.numbers import Heard, Numbers
-from quire.engine.state.sections.section import Section, Stamp
+from quire.engine.state.sections.section import Section
 from quire.env import Env
 from quire.env.interpreter import has_gil
 from quire.errors import QueueNotFound, QuireError
@@ -76,11 +76,11 @@ from .pending_sections import (
 )
 from .sequencer import Sequencer
 from .transaction_change import TransactionChange
-from .written_messages import LonePut, Written
+from .written_messages import LonePut, Written, lone_block
 
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
 N = TypeVar("N", Read, Failure)
-_AT_ONCE = Stamp(0, 0, 0)  # of what has no record
+_NO_MORE: Final = CommitPlan()  # than the change says
 
 
 class Committing(Protocol):
@@ -180,9 +180,13 @@ class Committer:
 
     def put(self, queue: Queue, payload: bytes, durable: bool = True) -> int:
         """Commit one plain message in a transaction of its own; return its id."""
-        lone: Any = LonePut(queue, payload, len(payload) + MESSAGE_OVERHEAD_BYTES, durable)
-        self.commit(lone, CommitPlan((lone,)))
-        change: TransactionChange = lone.change
+        lone: Any = LonePut(queue, payload, len(payload) + MESSAGE_OVERHEAD_BYTES)
+        change = TransactionChange(self._state, self._reader, 0, durable, (lone,), (), ())
+        if queue.config.is_volatile:
+            self._volatile.share(change, None, ())
+        self._take_steps(_NO_MORE, change)
+        if self._journal.end_lsn >= self.due_lsn:
+            self._after_commit()
         return change.first_id if change.memory is None else change.memory.first_id
 
     def decide(
@@ -233,7 +237,7 @@ class Committer:
         try:
             self._record([PendingSection(said)], durable=False)
         except QuireError:
-            self._state.fold.commit(FoldedCommit(sections=(said,)), _AT_ONCE)
+            self._state.fold.commit(FoldedCommit(sections=(said,)), 0)
         else:
             self.after_commit()
 
@@ -241,13 +245,13 @@ class Committer:
         """Note rows of volatile queues in memory; return the others."""
         own, recorded = apart(rows, self._state.volatile)
         if own:
-            self._state.memory.commit(FoldedCommit(sections=(note(own),)), _AT_ONCE)
+            self._state.memory.commit(FoldedCommit(sections=(note(own),)), 0)
         return recorded
 
     def _record(self, notes: Sequence[PendingSection], *, durable: bool = True) -> None:
         """Commit sections and nothing else: no message, no read."""
         change = TransactionChange(self._state, self._reader, 0, durable, (), (), (), notes)
-        self._take_steps(CommitPlan(), change)
+        self._take_steps(_NO_MORE, change)
 
     def after_commit(self) -> None:
         """For other changes than these: see whether there is something to do."""
@@ -286,7 +290,7 @@ class Committer:
     def _take_steps(self, plan: CommitPlan, change: TransactionChange) -> None:
         """The five steps; where the record is not written, none of them leaves a trace."""
         try:
-            if plan.is_light and not change.pending and change.memory is None:
+            if plan.is_light and not (change.pending or change.memory):
                 written = change.written
                 packed = pack_light(change.transaction_id, written, change.reads, change.entries)
                 if written:
@@ -305,24 +309,25 @@ class Committer:
 
     def _pack(self, plan: CommitPlan, change: TransactionChange) -> Packed[DurableQueue]:
         """Steps 1 to 3 of what is not light; its record, which is empty where there is none."""
-        memory, groups = change.memory, Pieces()
+        memory, groups, attachment = change.memory, Pieces(), None
         if memory is not None and memory.written:  # which stays there
             memory.hold(self.encode(memory.written))
             self.reserve(memory.written, change)
         if change.written:
             groups = self.encode(change.written)
             self.reserve(change.written, change)
-            change.extents = self.place(groups, 0 if plan.xid else self.inline_limit)
-        attached = attached_bytes(groups)
-        attachment = Attachment(self._places.new_id(), attached) if attached else None
+            if not plan.is_light:
+                change.extents = self.place(groups, 0 if plan.xid else self.inline_limit)
+                if attached := attached_bytes(groups):
+                    attachment = Attachment(self._places.new_id(), attached)
         reads, entries = change.reads, change.entries
         if plan.xid:  # nothing but its sections is folded
             change.pending = [*change.pending, self._hold(plan, change, groups, attachment)]
             change.reads = change.entries = ()
         elif memory is not None and not (groups or reads or entries or change.pending):
             return b"", bytearray(), (), (), 0
-        more = pack_sections(change.pending, attachment)
-        mark = mark_of(self._journal.generation)
+        more = pack_sections(change.pending, attachment) if change.pending or attachment else ()
+        mark = mark_of(self._journal.generation) if attachment else 0
         packed = pack(change.transaction_id, groups, reads, entries, more, mark)
         return (*packed[:2], (), (), 0) if plan.xid else packed
 
@@ -362,9 +367,8 @@ class Committer:
         groups: Pieces = []
         unsynced: list[Written] = []
         for part in written:
-            only = part.only_block()
-            if only is not None:
-                groups.append((part.queue, [only]))
+            if not part.is_filled:
+                groups.append((part.queue, [lone_block(part.payload, part.fields, part.charge)]))
             elif part.count:
                 with self.sequencer.writing_file():
                     groups.append((part.queue, part.pieces()))
@@ -379,26 +383,32 @@ class Committer:
 
     def reserve(self, written: Iterable[Written], change: TransactionChange) -> None:
         """Step 2; `change.reserved` grows queue by queue, for `_undo`."""
-        is_open, reserved = change.transaction_id, change.reserved
+        reserved = change.reserved
         for part in written:
             if not part.count:
                 continue  # nothing was put
             queue = part.queue
             space = queue.space
+            if not change.transaction_id:
+                with queue.admission:
+                    if queue.dropped:
+                        raise QueueNotFound(
+                            f"there is no queue {queue.name!r}: it was just dropped"
+                        )
+                    space.whole(part.charge)
+                    reserved += (part,)  # no call: an interrupt cannot come in between
+                continue
             reserving = space.reserving + 1
             plenty = self._plenty_bytes * (space.open_transactions + reserving)
-            if is_open and not queue.dropped and space.capacity - space.used >= plenty:
+            if not queue.dropped and space.capacity - space.used >= plenty:
                 space.reserving = reserving  # in one step with the look (S4 of `reservation`)
                 reserved += (part,)
                 continue
             with queue.lock:
                 if queue.dropped:
                     raise QueueNotFound(f"queue {queue.name!r} was dropped: roll back")
-                if is_open:
-                    space.reserve()
-                else:
-                    space.whole(part.charge)
-                reserved += (part,)  # no call: an interrupt cannot come in between
+                space.reserve()
+                reserved += (part,)
 
     def leave_unused(self, transaction_id: int, written: Collection[Written]) -> None:
         """The transaction's record is durable: let go of what it opened and did not use."""

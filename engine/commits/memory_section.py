@@ -24,7 +24,7 @@ from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.records.commit_record import LedgerEntry, Part, Read
 from quire.engine.state.durable_state import OPEN, DurableQueue
 from quire.engine.state.sections.numbers import Heard, Numbers
-from quire.engine.state.sections.section import Section, Stamp
+from quire.engine.state.sections.section import Section
 from quire.env import Env
 from quire.env.interpreter import RLock
 from quire.errors import InvalidArgument
@@ -100,7 +100,7 @@ class MemorySection:
     """A transaction's share in volatile queues, which is folded by itself, and in no record."""
 
     __slots__ = (
-        "_holds", "_moves", "_volatile", "first_id", "groups", "reads", "sections",
+        "_holds", "_moves", "_volatile", "first_id", "groups", "reads", "sections", "time_us",
         "transaction_id", "written",
     )  # fmt: skip
 
@@ -123,7 +123,7 @@ class MemorySection:
         self.written = written
         self.reads = reads
         self.sections = sections if moves is None else (moves.said, *sections)
-        self.first_id = 0  # of its messages in volatile queues
+        self.first_id = self.time_us = 0
         self.groups: list[tuple[DurableQueue, list[Part]]] = []
 
     @property
@@ -170,8 +170,8 @@ class MemorySection:
         with volatile.applying:
             try:
                 memory = volatile.state.memory
-                self.first_id = first_id = memory.state.next_id
-                time_us = max(time_us or volatile.now_us(), memory.state.last_time_us)
-                memory.commit(self, Stamp(0, first_id, time_us), OPEN)
+                self.first_id = memory.state.next_id
+                self.time_us = max(time_us or volatile.now_us(), memory.state.last_time_us)
+                memory.commit(self, 0, OPEN)
             finally:
                 self.withdraw()

@@ -18,7 +18,7 @@ from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
 from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, LedgerEntry, Read
 from quire.engine.state.durable_state import OPEN, RowsByQueue
-from quire.engine.state.sections.section import Section, Stamp
+from quire.engine.state.sections.section import Section
 from quire.journal import WholeRecord
 
 from .memory_section import MemorySection
@@ -50,7 +50,6 @@ class TransactionChange(Struct, eq=False):
     blocks: Sequence[tuple[int, bytes | bytearray]] = ()
     messages: int = 0
     # Step 4.
-    entered: Sequence[LedgerEntry] = ()  # the entries, once they have their place
     first_id: int = 0  # of its messages in other than volatile queues
     time_us: int = 0
     # Step 5.
@@ -77,45 +76,53 @@ class TransactionChange(Struct, eq=False):
 
     def place(self) -> None:
         """Check what it depends on, and take its ids and its time."""
-        pending, messages = self.pending, self.messages
+        state, messages = self.state, self.messages
+        if self.entries:
+            state.place_entries(self.entries)
         try:
-            for section in pending:
-                section.check()
-                messages += section.messages
-            if self.memory is not None:
-                self.memory.check()
-            if self.entries:
-                self.state.place_entries(self.entries)
-                self.entered = self.entries
-            self.first_id, self.time_us = first_id, time_us = self.state.take_ids(messages)
+            if self.pending or self.memory:
+                messages += self._check()
+            self.first_id, self.time_us = first_id, time_us = state.take_ids(messages)
             _put_id_and_time(self.head, ID_AND_TIME_OFFSET, first_id, time_us)
-            for section in pending:
-                section.place(first_id, time_us)
+            if self.pending:
+                for section in self.pending:
+                    section.place(first_id, time_us)
         except BaseException:
             self.withdraw()
             raise
 
+    def _check(self) -> int:
+        """Return how many ids its sections take."""
+        messages = 0
+        for section in self.pending:
+            section.check()
+            messages += section.messages
+        if self.memory is not None:
+            self.memory.check()
+        return messages
+
     def withdraw(self) -> None:
         """Ids that were taken are not given again."""
-        self.state.unplace_entries(self.entered)
-        self.entered = ()
+        self.state.unplace_entries(self.entries)
         for section in self.pending:
             section.withdraw()
         if self.memory is not None:
             self.memory.withdraw()
 
     def apply(self, address: int) -> None:
-        remember = self.reader.remember
-        for offset, data in self.blocks:
-            remember(address + offset, data)
-        pending = self.pending
+        if self.blocks:
+            remember = self.reader.remember
+            for offset, data in self.blocks:
+                remember(address + offset, data)
+        pending, state = self.pending, self.state
         if pending:
             self.sections = [section.said for section in pending if section.takes_effect]
-        self.state.fold.commit(self, Stamp(address, self.first_id, self.time_us), OPEN)
-        if self.entered:
-            self.state.unplace_entries(self.entered)
-        for section in pending:
-            section.settle()
+        state.fold.commit(self, address, OPEN)
+        if self.entries:
+            state.unplace_entries(self.entries)
+        if pending:
+            for section in pending:
+                section.settle()
         if self.memory is not None:
             self.memory.apply(self.time_us)
 

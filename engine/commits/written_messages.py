@@ -7,7 +7,6 @@ transaction is large, in files (`flush`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
 
 from msgspec import Struct
 
@@ -68,12 +67,6 @@ class Written:
             self.payload, self.fields = b"", None
         self.buffer = buffer
         self.is_filled = True
-
-    def only_block(self) -> EncodedBlock | None:
-        """The lone message, ready to be committed; it bears the control records."""
-        if self.is_filled:
-            return None
-        return lone_block(self.payload, self.fields, self.charge)
 
     def spill(self, place: Callable[[Queue, list[EncodedBlock]], list[Part]]) -> list[Part]:
         """Move what is collected to the queue. What `place` raises leaves it in the buffer."""
@@ -192,22 +185,16 @@ class Written:
 class LonePut(Struct, eq=False):
     """A plain message in a transaction of its own, which is never open to others.
 
-    It stands for that transaction, and for the `Written` of it, as far as a commit uses that. Its
-    queue's space is taken when it is committed.
+    It stands for a `Written`, as far as a commit uses that. Its queue's space is taken when it is
+    committed.
     """
 
     queue: Queue
     payload: bytes
     charge: int  # without the control records
-    durable: bool
-    change: Any = None  # see `Committer.commit`
-    id = 0
     count = 1
     fields = None
-
-    def only_block(self) -> EncodedBlock:
-        """The message, ready to be committed; it bears the control records."""
-        return lone_block(self.payload, None, self.charge)
+    is_filled = False
 
 
 def written_to(

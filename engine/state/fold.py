@@ -111,6 +111,13 @@ class Committed(Protocol):
     """What a commit changes, as it is folded."""
 
     @property
+    def first_id(self) -> int:
+        """The id of its first message."""
+
+    @property
+    def time_us(self) -> int: ...
+
+    @property
     def groups(self) -> RowsByQueue:
         """The parts that it puts, by queue."""
 
@@ -131,6 +138,8 @@ class Committed(Protocol):
 class FoldedCommit(Struct, frozen=True):
     """A commit that is folded from what a record says, or of sections alone."""
 
+    first_id: int = 0
+    time_us: int = 0
     groups: RowsByQueue = ()
     reads: Sequence[ReadRow] = ()
     entries: Sequence[LedgerEntry] = ()
@@ -153,8 +162,7 @@ class Fold:
         Raises StoreVersion for what only a newer release knows.
         """
         if isinstance(said, CommitRecord):
-            stamp = Stamp(address, said.first_id, said.time_us)
-            self.commit(self._folded(said, transaction_id, where), stamp, where=where)
+            self.commit(self._folded(said, transaction_id, where), address, where=where)
         elif said is not None:
             self.define(said, where)
         else:
@@ -166,9 +174,12 @@ class Fold:
         """What takes effect of a record: all of it, or nothing before a decision."""
         held: Held | None = said.section(format.HELD)
         if held is not None:
-            return FoldedCommit(sections=(Prepares(held.record(said)),))
-        groups = self.groups(said.parts, where)
-        return FoldedCommit(groups, said.reads, said.entries, said.sections, transaction_id)
+            sections = (Prepares(held.record(said)),)
+            return FoldedCommit(said.first_id, said.time_us, sections=sections)
+        return FoldedCommit(
+            said.first_id, said.time_us, self.groups(said.parts, where), said.reads, said.entries,
+            said.sections, transaction_id,
+        )  # fmt: skip
 
     def groups(self, parts: Sequence[Part], where: str) -> list[tuple[DurableQueue, list[Part]]]:
         """The parts with their queues; those of one queue stand together."""
@@ -196,19 +207,19 @@ class Fold:
         return queue
 
     def commit(
-        self, made: Committed, stamp: Stamp, held_by: str = NOBODY, where: str = "a commit"
+        self, made: Committed, address: int, held_by: str = NOBODY, where: str = "a commit"
     ) -> None:
-        """A transaction's record is durable, or it has none: it is applied (FO1).
+        """A transaction's record is durable at the address, or it has none: it is applied (FO1).
 
         `held_by`: what holds its space and its places until now.
         """
-        state = self.state
-        address, first_id, time_us = stamp.address, stamp.first_id, stamp.time_us
-        groups, transaction_id = made.groups, made.transaction_id
+        state, first_id, time_us = self.state, made.first_id, made.time_us
         if made.entries:
-            self._enter(groups, made.entries, first_id, time_us)
-        for queue, parts in groups:
-            first_id += queue.append(parts, first_id, time_us, address, held_by, transaction_id)
+            self._enter(made)
+        for queue, parts in made.groups:
+            first_id += queue.append(
+                parts, first_id, time_us, address, held_by, made.transaction_id
+            )
         if made.reads:
             queues = state.queues
             for read in made.reads:
@@ -219,23 +230,24 @@ class Fold:
             state.next_id = first_id
         if time_us > state.last_time_us:
             state.last_time_us = time_us
-        for section in made.sections:
-            section.fold(self, stamp, where)
+        if made.sections:
+            stamp = Stamp(address, made.first_id, time_us)
+            for section in made.sections:
+                section.fold(self, stamp, where)
 
-    def _enter(
-        self, groups: RowsByQueue, entries: Sequence[LedgerEntry], first_id: int, time_us: int
-    ) -> None:
+    def _enter(self, made: Committed) -> None:
         """Entries of the ledger, and request ids of what is put."""
         first: dict[int, tuple[DurableQueue, int]] = {}
-        for queue, parts in groups:
+        first_id = made.first_id
+        for queue, parts in made.groups:
             first[queue.queue_id] = queue, first_id
             first_id += sum(part[5] for part in parts)
-        for key, version, queue_id in entries:
+        for key, version, queue_id in made.entries:
             if not queue_id:
                 self.state.ledger[key] = version
             elif queue_id in first:
                 queue, begin = first[queue_id]
-                queue.keep_request(key, begin + version, time_us)
+                queue.keep_request(key, begin + version, made.time_us)
 
     def queues_of(self, rows: Iterable[Row]) -> Iterator[tuple[DurableQueue, Row]]:
         """Rows of a section with their queues; without those of queues that were dropped since."""
@@ -272,8 +284,11 @@ class Fold:
         if commit:
             sections = (Values(record.sets),) if record.sets else ()
             transaction_id = self._effects.known_as(record)
-            made = FoldedCommit(groups, record.reads, record.entries, sections, transaction_id)
-            self.commit(made, stamp, PREPARED, where)
+            made = FoldedCommit(
+                stamp.first_id, stamp.time_us, groups, record.reads, record.entries, sections,
+                transaction_id,
+            )  # fmt: skip
+            self.commit(made, stamp.address, PREPARED, where)
         self._effects.ended(record, groups, stamp.first_id if commit else None)
         if not commit:
             for part in record.parts:
