@@ -14,10 +14,10 @@ from quire.engine.commits.committer import Committer
 from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.pending_sections import HeldSection, MovesSection, ValuesSection
 from quire.engine.commits.sequencer import Sequencer
-from quire.engine.commits.written_messages import LonePut
 from quire.engine.live_state.live_state import State
 from quire.engine.pages.data_files import DataFiles
 from quire.engine.pages.memory_blocks import MemoryBlocks
+from quire.engine.queues.queue import Queue
 from quire.engine.queues.queue_log import QueueLog
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import commit_record, format
@@ -107,9 +107,6 @@ class Watch:
 
     def committed(self, _: None, own: Committer, transaction: Any, *__: Any, **___: Any) -> None:
         change = transaction.change
-        if isinstance(transaction, LonePut):
-            self.count["one message alone" + (", in memory" if change.memory else "")] += 1
-            return
         kinds = [_SECTIONS[type(section)] for section in change.pending]
         kinds += ["memory"] if change.memory else []
         if "held" in kinds:
@@ -118,6 +115,9 @@ class Watch:
             return
         alone = "" if change.record else " alone"
         self.count[(", ".join(kinds) or "no further section") + alone] += 1
+
+    def alone(self, _: int, own: Committer, queue: Queue, *__: Any) -> None:
+        self.count["one message alone" + (", in memory" if queue.is_volatile else "")] += 1
 
     def group(self, _: int, own: Journal, records: Any, *__: Any, **___: Any) -> None:
         self.count["a group of several"] += len(records) > 1
@@ -156,6 +156,7 @@ AFTER: tuple[tuple[Any, str, Callable[..., None]], ...] = (
     (committer, "pack_light", Watch.packed),
     (Committer, "place", Watch.placed),
     (Committer, "commit", Watch.committed),
+    (Committer, "put", Watch.alone),
     (Journal, "write_group", Watch.group),
     (Journal, "_make_room", Watch.buffer),
     (Sequencer, "_collect", Watch.collected),
