@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from quire.arguments import check_name
 from quire.env import OsEnv
 from quire.errors import InvalidArgument, QueueFull
+from quire.graphs import step_state_name
 from quire.interface.starts import Time, check_time
 from quire.spark_graphs import connection
 from quire.spark_graphs.checkpoint.offsets import Positions
@@ -26,12 +27,11 @@ from quire.spark_graphs.limits import FULL_PAUSE_SECONDS
 from .batches.batch_planner import Batch, Planner, release
 from .batches.task_store import StoreFiles
 from .definition import GraphPlace, GraphQueue, Step
-from .functions.kept_values import KeptValues, state_name
+from .functions.kept_values import KeptValues
 from .functions.step_function import StepWork, whole
 from .preparing import check_no_aliases, prepare
 from .schemas import schemas_of
-from .spark.session import ended, has_ended
-from .spark.spark_job import described
+from .spark.session import described, ended, has_ended
 from .steps.step_commit import StepCommit, ledger_key
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Backfill:
     def _do(self, batch: Batch, number: int, keys: Mapping[str, str], identity: str) -> int:
         step, path = self._step, self._place.path
         values: list[KeptValues] = []
-        name = state_name(self._place.name, identity.replace("/", "."))
+        name = step_state_name(self._place.name, identity.replace("/", "."))
 
         def kept() -> KeptValues:
             if not values:

@@ -27,6 +27,7 @@ from quire.graphs import (
     reset_step,
     save_graph,
     see,
+    step_state_name,
     write_drawing,
 )
 from quire.interface.starts import Start, Time
@@ -54,9 +55,8 @@ from .definition import (
     share_of,
     title_of,
 )
-from .executors import check_executors
-from .functions.kept_values import KeptValues, state_name
-from .functions.start_trial import try_out
+from .functions.kept_values import KeptValues
+from .functions.start_trial import check_executors, try_out
 from .functions.step_function import StepWork, running_values
 from .preparing import check_no_aliases, prepare
 from .run import Run
@@ -250,7 +250,7 @@ class Graph:
         values = running_values(step)
         if values is not None:
             return values
-        name = state_name(self.name, step)
+        name = step_state_name(self.name, step)
         found = connection.call(self.path, lambda store: store.states.items(name))
         return KeptValues(step, found, writable=False)
 

@@ -1,7 +1,7 @@
 """A graph that runs: what its steps do, and what they are told.
 
 - While a run goes on nobody else runs its steps on this machine: their subscriptions are held
-  (step_hold.py). Where that cannot be seen, from another machine, the batches' numbers see to it
+  (`StepHold`). Where that cannot be seen, from another machine, the batches' numbers see to it
   that each batch counts once.
 - Ending the program, in whatever way, is as good as stopping the run.
 """
@@ -31,11 +31,9 @@ from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS, STOP_SECONDS, WATCH_S
 from .definition import GraphPlace
 from .functions.step_function import StepWork
 from .graph_status import look
-from .spark.session import ended, has_ended
-from .spark.spark_job import cancel
+from .spark.session import cancel, ended, has_ended
 from .status import Phase, RunStatus
 from .steps.replay import replay
-from .steps.step_hold import StepHold
 from .steps.step_life import OfRun, Restart
 from .steps.step_runner import StepRunner
 from .steps.stream_runner import StreamRunner
@@ -72,7 +70,6 @@ class Run:
         self.runners: dict[str, Runner] = {
             name: self._runner(work, queues, restart) for name, work in works.items()
         }
-        self._holds = {name: StepHold(runner) for name, runner in self.runners.items()}
 
     def _runner(self, work: StepWork, queues: Mapping[str, QueueInfo], restart: Restart) -> Runner:
         place, step = self._place, work.step
@@ -89,8 +86,8 @@ class Run:
         for name, runner in self.runners.items():
             runner.pause(name in paused)
         with contextlib.ExitStack() as holds:  # of all steps, before any of them begins
-            for each in self._holds.values():
-                holds.enter_context(each)
+            for runner in self.runners.values():
+                holds.enter_context(runner.hold)
             for name in sorted(self.runners, key=self._is_plain):
                 self._start(name)  # streaming ones first: Spark may refuse them
         held(self._thread(self._watch).start)
@@ -99,8 +96,8 @@ class Run:
 
     def _start(self, name: str) -> None:
         runner = self.runners[name]
-        with self._holds[name] as held:
-            runner.start(lambda target: self._thread(held.over(target)))
+        with runner.hold as hold:
+            runner.start(lambda target: self._thread(hold.over(target)))
 
     def _is_plain(self, name: str) -> bool:
         return isinstance(self.runners[name], StepRunner)
@@ -199,7 +196,7 @@ class Run:
         runner = self.runners[self._checked(step)]
         if not isinstance(runner, StepRunner) or runner.step.dead is None:
             raise InvalidArgument(f"step '{step}' has no dead letters")
-        with self._holds[step]:
+        with runner.hold:
             return replay(runner, dead, max_messages)
 
     def __enter__(self) -> Self:

@@ -22,8 +22,7 @@ from quire.spark_graphs.reading.partition import QueuePiece, QuirePartition, par
 from quire.spark_graphs.reading.row_columns import check_words
 from quire.spark_graphs.reading.task_reading import ReadPlan
 
-from . import input_queue
-from .queue_choice import first_queues
+from .queue_choice import check_order_of_positions, first_queues
 
 if TYPE_CHECKING:
     from quire.interface.store import Store
@@ -70,7 +69,7 @@ class BatchReader(DataSourceReader):
             if options.fail_on_data_loss and end > queue.end_position:
                 raise position_range.lost(queue, begin, end, advice)
             if position_range.is_position(name, options.starting):
-                input_queue.check_order_of_positions(queue)
+                check_order_of_positions(queue)
                 (whole if options.fail_on_data_loss else there)[name] = begin, end
             elif begin < end:
                 # A word means what is there, whatever consumers have taken and are taking.

@@ -33,9 +33,8 @@ from quire.spark_graphs.checkpoint.lost_commit import CommitLog
 from quire.spark_graphs.checkpoint.offsets import Offset, Positions
 from quire.spark_graphs.options import EARLIEST, LATEST, ReadOptions
 
-from . import input_queue
 from .lease_renewal import Renewal
-from .queue_choice import first_queues, queues_read
+from .queue_choice import check_order_of_positions, first_queues, queues_read
 from .subscription_hold import hold
 
 if TYPE_CHECKING:
@@ -233,7 +232,7 @@ class QueryRetention:
                 "it is created if it is not there, and keeps messages until this query has read "
                 "them"
             )
-        input_queue.check_order_of_positions(queue)
+        check_order_of_positions(queue)
         return self._options.subscription
 
     def _check_subscriptions(self, store: Store, gone: Mapping[str, int]) -> None:

@@ -42,8 +42,7 @@ from quire.spark_graphs.reading.row_columns import check_words
 from quire.spark_graphs.reading.task_reading import ReadPlan
 
 from . import byte_limit
-from .batch_pace import MicroBatchPace
-from .idle_polling import Idling
+from .batch_pace import Idling, MicroBatchPace
 from .one_load import LoadTurn
 from .queue_choice import queues_read
 from .retention import QueryRetention

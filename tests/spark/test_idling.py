@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from quire.spark_graphs.limits import IDLE_PAUSE_SECONDS
-from quire.spark_graphs.planning.idle_polling import Idling
+from quire.spark_graphs.planning.batch_pace import Idling
 from quire.testing import SimEnv
 
 POLL = 0.01  # what Spark waits between two looks

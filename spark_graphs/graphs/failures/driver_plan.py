@@ -22,7 +22,7 @@ from quire.spark_graphs.graphs.batches.batch_inputs import Framed, HeldMessages,
 from quire.spark_graphs.graphs.functions.kept_values import KeptValues
 from quire.spark_graphs.graphs.functions.step_function import StepWork
 from quire.spark_graphs.graphs.spark.collected_rows import asked, called, in_words
-from quire.spark_graphs.graphs.spark.quiet_errors import quiet
+from quire.spark_graphs.graphs.spark.session import quiet
 
 from .poison import FailsOf
 

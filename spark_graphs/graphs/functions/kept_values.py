@@ -13,15 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from quire.arguments import check_state_key, check_state_value
 from quire.errors import InvalidArgument
-from quire.graphs import step_state_name
 
 if TYPE_CHECKING:
     from quire.interface.transaction import Transaction
-
-
-def state_name(graph: str, step: str) -> str:
-    """The name of a step's values in the store."""
-    return step_state_name(graph, step)
 
 
 class ValueRefused(InvalidArgument):

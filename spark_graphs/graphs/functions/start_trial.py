@@ -1,21 +1,36 @@
-"""A step's function is tried before anything runs: with no messages, its effect is dropped."""
+"""The trials before a graph starts: of each step's function, and of every executor.
+
+- A function is tried with no messages, and its effect is dropped.
+- Small batches travel with Spark's jobs, and only large ones are read and written by tasks: without
+  a trial an executor that does not see the store would be found by the first large batch.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from quire.errors import InvalidArgument
+from msgspec import Struct
+
+from quire.env import OsEnv
+from quire.errors import InvalidArgument, StoreNotFound
+from quire.libraries import pa
 from quire.libraries.late_imports import importing
 from quire.spark_graphs.graphs.batches.batch_inputs import empty
+from quire.spark_graphs.graphs.batches.task_store import TaskStore
 from quire.spark_graphs.graphs.definition import Step
 from quire.spark_graphs.graphs.spark.error_reason import told
-from quire.spark_graphs.graphs.spark.quiet_errors import quiet
+from quire.spark_graphs.graphs.spark.session import quiet
+from quire.spark_graphs.limits import EXECUTOR_TASKS, EXECUTOR_TRIAL_SECONDS
 
 from .kept_values import KeptValues
 from .step_function import StepWork, whole
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 _log: Final = logging.getLogger("quire.spark_graphs")
 
@@ -71,3 +86,33 @@ def _may_be_for_lack(error: Exception) -> bool:
     if isinstance(error, AttributeError):
         return error.obj is None
     return not isinstance(error, TypeError) or "NoneType" in str(error)
+
+
+def check_executors(spark: SparkSession, store: TaskStore) -> None:
+    """Raise StoreNotFound where an executor does not see the store: its host, the path, what to do.
+
+    As many tasks as Spark has cores go to all executors at once. In local mode tasks run where this
+    does: nothing is tried.
+    """
+    if (spark.conf.get("spark.master", "") or "").startswith("local"):
+        return
+    context = getattr(spark, "_sc", None)  # None: Spark Connect, which does not tell
+    tasks = EXECUTOR_TASKS if context is None else context.defaultParallelism
+    found = spark.range(0, tasks, 1, tasks).mapInArrow(_Trial(store), "trouble string").collect()
+    if found:
+        raise StoreNotFound(found[0]["trouble"])
+
+
+class _Trial(Struct, frozen=True):
+    """The function of a task: a row for what is wrong, or none."""
+
+    store: TaskStore
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            try:
+                self.store.check()
+            except StoreNotFound as error:
+                yield pa.RecordBatch.from_pydict({"trouble": [str(error)]})
+            # No executor has done its task, and gets another one's, before all have one.
+            OsEnv().sleep(EXECUTOR_TRIAL_SECONDS)

@@ -1,6 +1,12 @@
-"""The life of a step of a run, from its start to its end, in a thread of its own.
+"""The life of a step of a run: its thread, from its start to its end, and who may work on the step.
 
-What is done there again and again is its subclass's (`_pass`), and so is what comes of an error.
+- What is done in the thread again and again is a subclass's (`_pass`), and so is what comes of an
+  error.
+- The step's subscriptions are held while any of its workers (its thread, and who puts its dead
+  letters back, of one run at a time) is at work, and released with the last: so a step that was
+  stopped or has failed can be reset, or run by somebody else.
+- The subscriptions of a streaming step its query holds, which ends and begins with pauses and
+  errors; its run holds names of its own. Else two runs would take the query from each other.
 """
 
 from __future__ import annotations
@@ -8,20 +14,28 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal, NotRequired, TypedDict, Unpack
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Literal, NotRequired, Self, TypedDict, Unpack
 
 from quire.calls.wake_up import WakeUp
 from quire.env import Env, OsEnv
+from quire.env.interpreter import Lock
+from quire.errors import QueueInUse
+from quire.graphs import subscription_of
 from quire.spark_graphs.graphs.definition import Step
 from quire.spark_graphs.graphs.functions.step_function import StepWork
 from quire.spark_graphs.graphs.spark.session import ended, has_ended
 from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS
+from quire.spark_graphs.planning.subscription_hold import hold
 
 from .tally import StepTally
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from quire.env import FileLock
+
 
 Restart = Literal["backoff", "never"]
 
@@ -47,6 +61,7 @@ class StepLife:
         self.step: Step = work.step
         self.tally = StepTally(env)
         self.graph, self.path = run["graph"], run["path"]
+        self.hold = StepHold(self.path, self.graph, self.step)
         self._work = work
         self._spark, self._restart, self._told = run["spark"], run["restart"], run["told"]
         self._env = env or OsEnv()
@@ -146,3 +161,59 @@ class StepLife:
     def _retry_pause(self) -> float:
         """Seconds, the more the more often it was tried."""
         return RETRY_PAUSE_SECONDS[min(self.tally.retries, len(RETRY_PAUSE_SECONDS)) - 1]
+
+
+class StepHold:
+    """Entered by each who works on the step. Thread-safe."""
+
+    def __init__(self, path: str, graph: str, step: Step) -> None:
+        self._path = path
+        self._graph = graph
+        self._step = step
+        self._lock = Lock()
+        self._file_lock: FileLock | None = None
+        self._users = 0
+
+    def __enter__(self) -> Self:
+        """Raises QueueInUse where another run works on the step."""
+        with self._lock:
+            if self._file_lock is None:
+                self._file_lock = self._lock_step()
+            self._users += 1
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._file_lock is not None:
+                self._file_lock.release()
+                self._file_lock = None
+
+    def over(self, target: Callable[[], None]) -> Callable[[], None]:
+        """The target of a thread, as one who works on the step; it is entered with the call."""
+        self.__enter__()
+
+        def work() -> None:
+            try:
+                target()
+            finally:
+                self.__exit__(None, None, None)
+
+        return work
+
+    def _lock_step(self) -> FileLock:
+        step, name = self._step, subscription_of(self._graph, self._step.name)
+        try:
+            return hold(
+                self._path, step.inputs, f"{name}.run" if step.kind == "streaming" else name
+            )
+        except QueueInUse:
+            raise QueueInUse(
+                f"step '{step.name}' of graph '{self._graph}' runs already, in this "
+                "program or another one: stop that run first, or give this graph another name"
+            ) from None

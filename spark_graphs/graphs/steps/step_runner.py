@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from quire.env.interpreter import Lock
 from quire.errors import QueueFull, QuireError, StepFailed, StoreFailed
-from quire.graphs import awaited_markers, pause_itself, paused_steps, tell_awaited
+from quire.graphs import awaited_markers, pause_itself, paused_steps, step_state_name, tell_awaited
 from quire.libraries import pa
 from quire.libraries.late_imports import importing
 from quire.spark_graphs import connection
@@ -46,13 +46,11 @@ from quire.spark_graphs.graphs.failures.poison import (
     tell_apart,
     without,
 )
-from quire.spark_graphs.graphs.functions.kept_values import KeptValues, ValueRefused, state_name
+from quire.spark_graphs.graphs.functions.kept_values import KeptValues, ValueRefused
 from quire.spark_graphs.graphs.functions.step_function import StepWork, is_too_much, whole
 from quire.spark_graphs.graphs.schemas import Schemas
 from quire.spark_graphs.graphs.spark.error_reason import text_of
-from quire.spark_graphs.graphs.spark.quiet_errors import quiet
-from quire.spark_graphs.graphs.spark.session import has_ended
-from quire.spark_graphs.graphs.spark.spark_job import described
+from quire.spark_graphs.graphs.spark.session import described, has_ended, quiet
 from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.limits import (
     ATTEMPTS_BEFORE_TELLING,
@@ -430,7 +428,7 @@ class StepRunner(StepLife):
     def values(self) -> KeptValues:
         """The step's values, as its function sees them."""
         if self._values is None:
-            name = state_name(self.graph, self.step.name)
+            name = step_state_name(self.graph, self.step.name)
             found = self._call(lambda store: store.states.items(name))
             self._values = KeptValues(self.step.name, found)
         return self._values
@@ -454,7 +452,7 @@ class StepRunner(StepLife):
             {self._sources[queue]: made for queue, made in self._created_us.items()},
             letters,
             self._values,
-            state_name(self.graph, self.step.name),
+            step_state_name(self.graph, self.step.name),
             self._env,
         )
         try:
@@ -522,7 +520,7 @@ class StepRunner(StepLife):
         with described(self._spark, self.graph, self.step.name, number, restore=True):
             fragments, poison = self._tried(inputs, number, attempts=1)
             letters = self._letters(inputs, number, poison)
-        name = state_name(self.graph, self.step.name)
+        name = step_state_name(self.graph, self.step.name)
         commit = StepCommit(
             self.path, {}, fragments, letters=letters, values=self._values, values_name=name
         )
