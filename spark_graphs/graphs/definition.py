@@ -185,6 +185,12 @@ def title_of(name: object, function: object) -> str:
         raise InvalidArgument(f"{error}; give the step another by `name`") from None
 
 
+_AS_DEFINED: Final = (
+    "name", "kind", "reads", "writes", "dead", "trigger_seconds", "when_full", "watermark",
+    "marker",
+)  # fmt: skip
+
+
 def described_as(
     graph: str, queues: Mapping[str, GraphQueue], steps: Mapping[str, Step]
 ) -> GraphDefinition:
@@ -197,18 +203,10 @@ def described_as(
         ),
         tuple(
             StepDefinition(
-                name=step.name,
-                kind=step.kind,
-                reads=step.reads,
-                writes=step.writes,
-                dead=step.dead,
+                **{name: getattr(step, name) for name in _AS_DEFINED},
                 limit_messages=0 if step.limit == UNLIMITED else step.limit.messages,
                 limit_bytes=0 if step.limit == UNLIMITED else step.limit.size_bytes,
-                trigger_seconds=step.trigger_seconds,
-                when_full=step.when_full,
                 start=str(step.start),
-                watermark=step.watermark,
-                marker=step.marker,
                 function=_function_name(step.function),
             )
             for step in steps.values()

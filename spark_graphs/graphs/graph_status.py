@@ -12,7 +12,6 @@ from quire.spark_graphs.limits import LOOK_SECONDS
 
 from .status import InputStatus, Phase, QueueStatus, RunStatus, StepStatus
 from .steps.step_life import StepLife
-from .steps.tally import StepTally
 
 if TYPE_CHECKING:
     from quire.interface.store import Store
@@ -26,11 +25,7 @@ def look(name: str, path: str, runners: Mapping[str, StepLife]) -> RunStatus:
 
 def _look(store: Store, graph: str, path: str, runners: Mapping[str, StepLife]) -> RunStatus:
     steps = {name: runner.step for name, runner in runners.items()}
-    names = dict.fromkeys(
-        queue
-        for step in steps.values()
-        for queue in (*step.inputs, *step.writes, *filter(None, (step.dead,)))
-    )
+    names = dict.fromkeys(queue for step in steps.values() for queue in step.queues)
     queues = {info.name: info for info in _there(store, names)}
     now_us = OsEnv().now_us()
     told = {name: _step(store, runner, queues, now_us) for name, runner in runners.items()}
@@ -61,7 +56,7 @@ def _step(
         by_queue.setdefault(queue, []).append(subscription)
     rate_in, rate_out = tally.rates()
     # In this order: a batch that is committed in between is seen in the inputs too.
-    phase = tally.phase
+    phase, awaited = tally.phase, tally.awaited
     return StepStatus(
         name=step.name,
         kind=step.kind,
@@ -73,26 +68,11 @@ def _step(
         ),
         writes=step.writes,
         dead=step.dead,
-        number=tally.number,
-        batches=tally.batches,
-        messages_in=tally.messages_in,
-        messages_out=tally.messages_out,
         rate_in=rate_in,
         rate_out=rate_out,
-        last_batch_seconds=tally.last_batch_seconds,
-        full=tally.full,
-        awaits=_awaits(phase, tally),
-        dead_letters=tally.dead_letters,
-        removed=tally.removed,
-        retries=tally.retries,
-        last_error=tally.last_error,
-        last_error_us=tally.last_error_us,
+        awaits={} if awaited is None or phase is not Phase.ALIGNING else dict(awaited.lacking),
+        **tally.numbers(),
     )
-
-
-def _awaits(phase: Phase, tally: StepTally) -> dict[str, str]:
-    awaited = tally.awaited
-    return {} if awaited is None or phase is not Phase.ALIGNING else dict(awaited.lacking)
 
 
 def _input(store: Store, info: QueueInfo, names: Sequence[str], now_us: int) -> InputStatus:

@@ -8,8 +8,7 @@ YPR2. All subscriptions of a graph are there before any of its steps reads, also
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from quire.definitions.order import COMMIT, PRIORITY
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from quire.interface.store import Store
     from quire.reports.info import QueueInfo
 
-    ChooseStart = Callable[[Store, QueueInfo], Start]
+    StepStart = tuple[Start, Starts | None]  # of a step, or of a streaming one's options
 
 
 def check_no_aliases(store: Store, names: Iterable[str]) -> None:
@@ -105,35 +104,33 @@ def _make(store: Store, missing: list[dict[str, Any]]) -> None:
             store.create_queue(exist_ok=True, **given)
 
 
-def _starts(steps: Iterable[Step], graph: str, path: str) -> dict[tuple[str, str], ChooseStart]:
-    """Where new subscriptions begin, by queue and name. Raises InvalidArgument."""
-    found: dict[tuple[str, str], ChooseStart] = {}
+def _starts(steps: Iterable[Step], graph: str, path: str) -> dict[tuple[str, str], StepStart]:
+    """Return where new subscriptions begin, by queue and name. Raises InvalidArgument."""
+    found: dict[tuple[str, str], StepStart] = {}
     for step in steps:
         for queue, name in step.sources(graph):
+            starting = None
             if step.kind == "streaming":  # whose options may say it
-                given = {"queue": queue, "startingOffsets": str(step.start), **step.options}
-                options = read_options({**given, "path": path}, streaming=True)
-                found[queue, name] = partial(_streamed, options.starting)
-            else:
-                found[queue, name] = partial(_said, step.start)
+                options = {"queue": queue, "startingOffsets": str(step.start), **step.options}
+                starting = read_options({**options, "path": path}, streaming=True).starting
+            found[queue, name] = step.start, starting
     return found
 
 
-def _said(start: Start, store: Store, queue: QueueInfo) -> Start:
-    return start
+def _first_position(store: Store, queue: QueueInfo, start: StepStart) -> Start:
+    first, starting = start
+    if starting is None:
+        return first
+    position = position_range.start_of(store, queue, starting)
+    return WORDS.get(position, position)
 
 
-def _streamed(starting: Starts, store: Store, queue: QueueInfo) -> Start:
-    start = position_range.start_of(store, queue, starting)
-    return WORDS.get(start, start)
-
-
-def _subscribe(store: Store, starts: Mapping[tuple[str, str], ChooseStart]) -> None:
+def _subscribe(store: Store, starts: Mapping[tuple[str, str], StepStart]) -> None:
     """Make the subscriptions that are not there, all with one commit (YPR2)."""
     infos = {info.name: info for info in store.queues({queue for queue, _ in starts})}
     new = {
-        f"{queue}/{name}": begin(store, infos[queue])
-        for (queue, name), begin in starts.items()
+        f"{queue}/{name}": _first_position(store, infos[queue], start)
+        for (queue, name), start in starts.items()
         if name not in infos[queue].subscriptions
     }
     if new:

@@ -46,33 +46,6 @@ class Framed(Protocol):
         """Some messages, in order; read by tasks, or now, to travel with the job."""
 
 
-class Input(Framed, Protocol):
-    """The messages of one queue in one batch."""
-
-    @property
-    def count(self) -> int:
-        """How many they are."""
-
-    @property
-    def size_bytes(self) -> int:
-        """About how many bytes they are."""
-
-    def part(self, runs: Sequence[RowRange]) -> Input:
-        """Some of them as an input of their own, in order."""
-
-    def held(self) -> HeldMessages:
-        """The input in memory: for many looks at a few messages."""
-
-    def grown(self, words: str | None) -> Input:
-        """The input with the columns that its typed queue has got since the graph was started.
-
-        `words`: its schema now; None: as it was then.
-        """
-
-    def message(self, number: int) -> pa.RecordBatch:
-        """One of them, in all columns (see `arrow_columns`)."""
-
-
 class Leased(Struct, frozen=True, dict=True):
     """Messages that stay in the store's files under a lease."""
 
@@ -83,6 +56,7 @@ class Leased(Struct, frozen=True, dict=True):
 
     @property
     def count(self) -> int:
+        """How many messages they are."""
         return self._ends[-1] if self.pieces else 0
 
     @property
@@ -107,9 +81,14 @@ class Leased(Struct, frozen=True, dict=True):
         return _local(spark, replace(self, pieces=tuple(pieces)).held().rows, self.words)
 
     def grown(self, words: str | None) -> Leased:
+        """Return the input with the columns that its typed queue has got since the graph's start.
+
+        `words`: its schema now; None: as it was then.
+        """
         return replace(self, words=words or self.words)
 
     def message(self, number: int) -> pa.RecordBatch:
+        """Return one of them, in all columns (see `arrow_columns`)."""
         part = QuirePartition(self._cut([(number, number + 1)]))
         (found,) = self.store.read(part, self.words)
         return found
@@ -129,9 +108,11 @@ class Leased(Struct, frozen=True, dict=True):
         return found
 
     def part(self, runs: Sequence[RowRange]) -> Leased:
+        """Return some of them as an input of their own, in order."""
         return replace(self, pieces=tuple(self._cut(runs)))
 
     def held(self) -> HeldMessages:
+        """Return the input in memory: for many looks at a few messages."""
         with trouble():
             found = list(self.store.read(QuirePartition(list(self.pieces)), self.words))
         return HeldMessages(
@@ -200,6 +181,10 @@ class HeldMessages(Struct, frozen=True):
 
     def message(self, number: int) -> pa.RecordBatch:
         return self.rows.slice(number, 1).combine_chunks().to_batches()[0]
+
+
+Input = Leased | HeldMessages
+"""The messages of one queue in one batch."""
 
 
 class Near:

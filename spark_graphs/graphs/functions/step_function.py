@@ -151,7 +151,7 @@ class StepWork:
         pointers = [
             rows.mapInArrow(self._writer(queue, rows), POINTERS) for queue, rows in outputs.items()
         ]
-        return fragments_of(reduce(_union, pointers).collect())
+        return fragments_of(reduce(lambda a, b: a.union(b), pointers).collect())
 
     def _here(self, outputs: Mapping[str | None, DataFrame]) -> list[Fragment]:
         """Have the outputs' rows come here, and write them."""
@@ -187,21 +187,13 @@ def with_queues(outputs: Mapping[str | None, DataFrame]) -> DataFrame:
         rows.withColumns({"queue": f.lit(queue), "payload": f.col("payload").cast("binary")})
         for queue, rows in outputs.items()
     ]
-    found: DataFrame = reduce(_union_by_name, frames)
+    found: DataFrame = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)
     return found
 
 
 def whole(inputs: Sequence[Input]) -> list[list[RowRange]]:
     """All rows of each input."""
     return [[(0, each.count)] for each in inputs]
-
-
-def _union(first: DataFrame, second: DataFrame) -> DataFrame:
-    return first.union(second)
-
-
-def _union_by_name(first: DataFrame, second: DataFrame) -> DataFrame:
-    return first.unionByName(second, allowMissingColumns=True)
 
 
 def _frame(step: Step, returned: Any) -> DataFrame:

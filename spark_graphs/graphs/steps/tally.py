@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any, Final
 
 from quire.env import Env, OsEnv
 from quire.env.interpreter import Lock
@@ -10,6 +11,11 @@ from quire.spark_graphs.graphs.batches.markers import AwaitedMarker
 from quire.spark_graphs.graphs.spark.error_reason import told
 from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.limits import RATE_SECONDS
+
+_NUMBERS: Final = (
+    "number", "batches", "messages_in", "messages_out", "last_batch_seconds", "full",
+    "dead_letters", "removed", "retries", "last_error", "last_error_us",
+)  # fmt: skip
 
 
 class StepTally:
@@ -53,6 +59,10 @@ class StepTally:
             self.retries += 1
             self.last_error = told(error, advice)
             self.last_error_us = self._env.now_us()
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the numbers by their names in `StepStatus`."""
+        return {name: getattr(self, name) for name in _NUMBERS}
 
     def rates(self) -> tuple[float, float]:
         """Messages a second that came and went, over the last minute."""
