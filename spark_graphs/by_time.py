@@ -41,8 +41,8 @@ class ByTime(Struct, frozen=True):
 
 
 def starting(options: Mapping[str, str], queues: tuple[str, ...]) -> ByTime | None:
-    """Where a read begins, if a time is given. Raises InvalidArgument."""
-    found = _given(options, "startingTimestamp", "startingOffsetsByTimestamp", queues)
+    """Return where a read begins, if a time is given. Raises InvalidArgument."""
+    found = _times_of(options, "startingTimestamp", "startingOffsetsByTimestamp", queues)
     strategy = options.get(STRATEGY)
     if strategy is None:
         return found and ByTime(found.option, found.times_ms, or_latest=False)
@@ -57,8 +57,8 @@ def starting(options: Mapping[str, str], queues: tuple[str, ...]) -> ByTime | No
 
 
 def ending(options: Mapping[str, str], queues: tuple[str, ...]) -> ByTime | None:
-    """Where a read ends, if a time is given. Raises InvalidArgument."""
-    return _given(options, "endingTimestamp", "endingOffsetsByTimestamp", queues)
+    """Return where a read ends, if a time is given. Raises InvalidArgument."""
+    return _times_of(options, "endingTimestamp", "endingOffsetsByTimestamp", queues)
 
 
 def check_order(begin: ByTime | None, end: ByTime | None) -> None:
@@ -83,13 +83,13 @@ def position(store: Store, queue: QueueInfo, at: ByTime) -> int:
     if at.or_latest:
         return queue.end_position
     raise InvalidArgument(
-        f"queue '{queue.name}' has no message of {_in_words(at.of(queue.name))} or later, which is "
+        f"queue '{queue.name}' has no message of {_utc_text(at.of(queue.name))} or later, which is "
         f"where '{at.option}' begins to read. Give an earlier time, or set the option {STRATEGY} "
         "to latest to begin with the next message that comes"
     )
 
 
-def _given(
+def _times_of(
     options: Mapping[str, str], for_all: str, by_queue: str, queues: tuple[str, ...]
 ) -> ByTime | None:
     """The one that counts (YJ2); the other is checked all the same."""
@@ -138,5 +138,5 @@ def _is_time(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LAST_TIME_MS
 
 
-def _in_words(time_ms: int) -> str:
+def _utc_text(time_ms: int) -> str:
     return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(" ", "milliseconds")

@@ -88,7 +88,7 @@ def call(
     repeat_unknown: bool = True,
     env: Env | None = None,
 ) -> Result:
-    """What `action` returns, repeated while the owner dies under it.
+    """Return what `action` returns; it is repeated while the owner dies under it.
 
     With `repeat_unknown` the action is also repeated when it is not known whether it took effect.
     The last error is raised when the store could not be reached for PATIENCE_SECONDS.

@@ -37,7 +37,7 @@ _log = logging.getLogger("quire.spark_graphs")
 
 
 class ReadSource(Struct, frozen=True):
-    """How far a source of a query has come."""
+    """The progress of a query's source."""
 
     path: str
     end: Offset
@@ -71,16 +71,16 @@ class LastRelease(StreamingQueryListener):
 
 def release(source: ReadSource) -> None:
     """Let go of what the query has read, and is committed. Raises QueueInUse, StoreNotFound."""
-    given = {
+    options = {
         "path": source.path,
         "subscribe": ",".join(source.end.positions),
         "subscription": source.end.subscription or "",
         "networkFileSystem": "true",  # the query was asked
     }
     if source.checkpoint is not None:
-        given["checkpointLocation"] = source.checkpoint
+        options["checkpointLocation"] = source.checkpoint
     is_connected = connection.owner_of(source.path) is not None
-    retention = QueryRetention(read_options(given, streaming=True))
+    retention = QueryRetention(read_options(options, streaming=True))
     try:
         retention.read_to(source.end)
     finally:

@@ -82,7 +82,7 @@ LATEST = -1
 
 
 class Side(enum.Enum):
-    """Where options are given."""
+    """The call that options are given to."""
 
     BATCH_READ = "a batch read"
     BATCH_WRITE = "a batch write"
@@ -175,9 +175,9 @@ class WriteOptions(Struct, frozen=True):
     check_content: bool = True
 
 
-def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+def read_options(raw: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """The options of a source. Raises InvalidArgument with what to change."""
-    options = _known(given, Side.STREAM_READ if streaming else Side.BATCH_READ)
+    options = _known(raw, Side.STREAM_READ if streaming else Side.BATCH_READ)
     path, queues = _path(options), _queues(options)
     starting = _offsets(options, "startingOffsets", LATEST if streaming else EARLIEST, queues)
     ending = _offsets(options, "endingOffsets", LATEST, queues)
@@ -208,9 +208,9 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     )
 
 
-def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
+def write_options(raw: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """The options of a sink. Raises InvalidArgument with what to change."""
-    options = _known(given, Side.STREAM_WRITE if streaming else Side.BATCH_WRITE)
+    options = _known(raw, Side.STREAM_WRITE if streaming else Side.BATCH_WRITE)
     app_id, version = options.get("txnAppId"), options.get("txnVersion")
     if (app_id is None) != (version is None):
         raise InvalidArgument("give 'txnAppId' and 'txnVersion' together, or neither of them")
@@ -237,17 +237,17 @@ def write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     )
 
 
-def include_headers(given: Mapping[str, str]) -> bool:
+def include_headers(raw: Mapping[str, str]) -> bool:
     """`includeHeaders` alone: the schema is asked for before it is known what will be read."""
-    folded = {key.lower(): value for key, value in given.items()}
+    folded = {key.lower(): value for key, value in raw.items()}
     value = folded.get("includeheaders")
     return _flag({} if value is None else {"includeHeaders": value}, "includeHeaders", True)
 
 
-def _known(given: Mapping[str, str], side: Side) -> dict[str, str]:
+def _known(raw: Mapping[str, str], side: Side) -> dict[str, str]:
     """The options under their canonical names, or an error that names the first strange one."""
     options = {}
-    for key, value in given.items():
+    for key, value in raw.items():
         name = _CANONICAL.get(key.lower())
         if name is None:
             raise InvalidArgument(f"unknown option '{key}' of format 'quire'{_advice(key)}")

@@ -70,14 +70,14 @@ def volatile(queue: str) -> InvalidArgument:
 
 
 def are_in(ranges: Mapping[str, tuple[int, int]], found: Mapping[str, QueueInfo]) -> bool:
-    """Whether the queues were seen when they had the ranges; what has gone since, a lease tells."""
+    """Return True if the queues had the ranges when seen; what went since, a lease tells."""
     return found.keys() >= ranges.keys() and all(
         end <= found[name].end_position for name, (_, end) in ranges.items()
     )
 
 
 def is_same(queue: QueueInfo, created_us: int | None) -> bool:
-    """Whether it is the queue that was made then; where that is not known it is taken for it."""
+    """Return True if it is the queue that was made then; where that is not known it is."""
     return created_us is None or queue.created_us == created_us
 
 
@@ -94,7 +94,7 @@ def missing(store: Store, queue: str, *, streaming: bool = False) -> QueueNotFou
 
 
 def start_of(store: Store, queue: QueueInfo, starts: Starts) -> int:
-    """What an option says of the queue: EARLIEST, LATEST, or a position; of a time, that of now.
+    """Return what an option says: EARLIEST, LATEST, or a position; of a time, that of now.
 
     Raises InvalidArgument where the queue has no message as new as that (by_time.py, YJ3).
     """
@@ -110,7 +110,7 @@ def resolve(store: Store, queue: QueueInfo, starts: Starts) -> int:
 
 
 def is_position(queue: str, starts: Starts) -> bool:
-    """Whether an option gives a position of the queue; else it says earliest, latest, or a time."""
+    """Return True if an option gives a position of the queue, and no word or time."""
     if isinstance(starts, (int, ByTime)):
         return False
     return starts[queue] not in (EARLIEST, LATEST)
@@ -136,15 +136,15 @@ def lease(
     queue = ""
     for tries_left in reversed(range(LEASE_TRIES)):
         found = found or infos(store, ranges)
-        wanted = []
+        requests = []
         for queue, (begin, end) in ranges.items():
             there = _there(found[queue], begin, end, created_us.get(queue), whole, advice)
             if there is not None:
-                wanted.append((queue, *there))
-        if not wanted:
+                requests.append((queue, *there))
+        if not requests:
             return []
         try:
-            taken = store.integration.lease_many(wanted, seconds=LEASE_SECONDS, gaps=not whole)
+            taken = store.integration.lease_many(requests, seconds=LEASE_SECONDS, gaps=not whole)
         except PositionLost as error:
             if not tries_left:
                 raise PositionLost(f"{error}; {advice}") from None

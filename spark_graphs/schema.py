@@ -98,14 +98,14 @@ def _writable_types(name: str) -> str:
     return "binary or string" if name == "payload" else _COLUMNS[name].simpleString()
 
 
-def _same_type(given: DataType, wanted: DataType) -> bool:
+def _same_type(actual: DataType, expected: DataType) -> bool:
     """Equal types but for what a map says about null values, which no message has anyway."""
-    if isinstance(given, MapType) and isinstance(wanted, MapType):
-        return given.keyType == wanted.keyType and given.valueType == wanted.valueType
-    return given == wanted
+    if isinstance(actual, MapType) and isinstance(expected, MapType):
+        return actual.keyType == expected.keyType and actual.valueType == expected.valueType
+    return actual == expected
 
 
-def _wrong_type(field: StructField, wanted: str) -> InvalidArgument:
+def _wrong_type(field: StructField, expected: str) -> InvalidArgument:
     return InvalidArgument(
-        f"column '{field.name}' is {field.dataType.simpleString()} and must be {wanted}"
+        f"column '{field.name}' is {field.dataType.simpleString()} and must be {expected}"
     )

@@ -78,31 +78,35 @@ class QuireDataSource(DataSource):
         options = self._read_options()
         if options is None:
             return plain  # what is wrong with them the reader says
-        words = self._words(options)
+        schema_ddl = self._schema_ddl(options)
         if options.columns is None:
-            self.loaded = words or BYTES
-        return chosen_columns(options, plain) if words is None else typed_schema(words, options)
+            self.loaded = schema_ddl or BYTES
+        return (
+            chosen_columns(options, plain)
+            if schema_ddl is None
+            else typed_schema(schema_ddl, options)
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = _placed(read_options, self.options, streaming=False)
-        words = self._words(options)
-        if words is None:
+        schema_ddl = self._schema_ddl(options)
+        if schema_ddl is None:
             check_source_schema(schema)
-        return BatchReader(options, schema, words)
+        return BatchReader(options, schema, schema_ddl)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
             check_stream_source()
             options = _placed(read_options, self.options, streaming=True)
-            words = self._words(options)
+            schema_ddl = self._schema_ddl(options)
             if self.loaded is not None:
-                check_loaded(self.loaded, words, options.queues)
-            if words is None:
+                check_loaded(self.loaded, schema_ddl, options.queues)
+            if schema_ddl is None:
                 check_source_schema(schema)
             return StreamReader(
                 options,
                 schema,
-                words=words,
+                schema_ddl=schema_ddl,
                 turn=self._turn(options),
                 all_columns=self.loaded is not None,
             )
@@ -118,14 +122,14 @@ class QuireDataSource(DataSource):
         return StreamWriter(options, schema, overwrite, self._routes(options, schema))
 
     def _read_options(self) -> ReadOptions | None:
-        """Of a batch or a stream, which is not said yet."""
+        """Return the options of a read, which may become a batch or a stream."""
         for streaming in (False, True):
             with suppress(InvalidArgument):
                 return _placed(read_options, self.options, streaming=streaming)
         return None
 
     def _turn(self, options: ReadOptions) -> LoadTurn | None:
-        """Of a source that Spark asks. One that knows its checkpoint is the only one of its load.
+        """Return the turn of a source; one that knows its checkpoint is the only one of its load.
 
         What a graph says and does of a step is about one subscription for each of its inputs.
         """
@@ -133,7 +137,7 @@ class QuireDataSource(DataSource):
             return None
         return connection.call(options.path, lambda _: LoadTurn(options, self.load))
 
-    def _words(self, options: ReadOptions) -> str | None:
+    def _schema_ddl(self, options: ReadOptions) -> str | None:
         """The schema of the queues to be read; None where they hold bytes, or are not there."""
         try:
             return connection.call(options.path, lambda store: words_read(store, options))
@@ -143,7 +147,7 @@ class QuireDataSource(DataSource):
             return None
 
     def _routes(self, options: WriteOptions, schema: StructType) -> Routes | None:
-        """Where rows of typed queues go; the queue is there when the write is planned."""
+        """Return where rows of typed queues go; the queue is there when the write is planned."""
         if not self.plans:
             return None if "payload" in schema.names else {}
         return connection.call(
@@ -151,8 +155,8 @@ class QuireDataSource(DataSource):
         )
 
 
-def _placed(parse: Callable[..., Parsed], given: Mapping[str, str], *, streaming: bool) -> Parsed:
-    """What the options say. Raises InvalidArgument, also for where the store is."""
-    options = parse(given, streaming=streaming)
+def _placed(parse: Callable[..., Parsed], raw: Mapping[str, str], *, streaming: bool) -> Parsed:
+    """Return what the options say. Raises InvalidArgument, also for where the store is."""
+    options = parse(raw, streaming=streaming)
     check_file_system(OsEnv(), options.path, network=options.network_file_system)
     return options

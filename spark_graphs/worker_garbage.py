@@ -21,7 +21,7 @@ _seen: set[int] = set()  # how many modules there were when this was done
 
 
 def is_worker() -> bool:
-    """Whether this process is a worker of Spark's, and not a program with a session."""
+    """Return True if this process is a worker of Spark's, and not a program with a session."""
     return any(name.startswith(_WORKER) for name in os.environ)
 
 

@@ -12,14 +12,14 @@ from quire.errors import StoreCorrupt
 
 
 def subscription_of(graph: str, step: str) -> str:
-    """What a step's subscriptions are called."""
+    """Return the name of a step's subscriptions."""
     return f"{graph}.{step}"
 
 
 def sources_of(
     graph: str, step: str, kind: str, reads: Sequence[str]
 ) -> tuple[tuple[str, str], ...]:
-    """What a step reads: each queue, with the subscription that it is read by.
+    """Return each queue that a step reads, with the subscription that it is read by.
 
     A streaming step that reads a queue twice has two streams of it, and two subscriptions.
     """
@@ -88,24 +88,26 @@ class GraphDefinition(Struct, frozen=True):
 
     @property
     def queue_names(self) -> tuple[str, ...]:
-        """All that it declares, reads or writes, in the order of their first mention."""
+        """The queues that it declares, reads or writes, in the order of their first mention."""
         names = [queue.name for queue in self.queues]
         names += [name for step in self.steps for name in (*step.inputs, *step.outputs)]
         return tuple(dict.fromkeys(names))
 
     def to_bytes(self) -> bytes:
-        """As the store keeps it: JSON."""
+        """Return the definition as the store keeps it: JSON."""
         return json.dumps(to_builtins(self), separators=(",", ":")).encode()
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Self:
         """A definition of the bytes that the store keeps. Raises StoreCorrupt for others."""
         try:
-            said = json.loads(data)
+            document = json.loads(data)
             return cls(
-                str(said["name"]),
-                tuple(QueueDefinition(each["name"], each["options"]) for each in said["queues"]),
-                tuple(_step(each) for each in said["steps"]),
+                str(document["name"]),
+                tuple(
+                    QueueDefinition(each["name"], each["options"]) for each in document["queues"]
+                ),
+                tuple(_step(each) for each in document["steps"]),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise StoreCorrupt(
@@ -114,6 +116,6 @@ class GraphDefinition(Struct, frozen=True):
             ) from error
 
 
-def _step(said: Mapping[str, Any]) -> StepDefinition:
-    known = {name: said[name] for name in StepDefinition.__struct_fields__ if name in said}
-    return StepDefinition(**known | {name: tuple(said[name]) for name in ("reads", "writes")})
+def _step(document: Mapping[str, Any]) -> StepDefinition:
+    known = {name: document[name] for name in StepDefinition.__struct_fields__ if name in document}
+    return StepDefinition(**known | {name: tuple(document[name]) for name in ("reads", "writes")})

@@ -49,9 +49,9 @@ def draw(
     dead = {(f"s:{s.name}", f"q:{s.dead}") for s in definition.steps if s.dead is not None}
     layout = arrange(list(titles), edges)
     places = _places(layout)
-    most = max(map(len, layout.layers), default=1)
+    rows = max(map(len, layout.layers), default=1)
     width = 2 * DRAWN_MARGIN + (max(1, len(layout.layers)) - 1) * DRAWN_ACROSS + DRAWN_WIDTH
-    height = 2 * DRAWN_MARGIN + (most - 1) * DRAWN_DOWN + DRAWN_HEIGHT
+    height = 2 * DRAWN_MARGIN + (rows - 1) * DRAWN_DOWN + DRAWN_HEIGHT
     steps = {step.name: step for step in definition.steps}
     parts = [
         _head(definition.name, width, height),
@@ -73,7 +73,7 @@ def draw(
 
 
 def _head(name: str, width: int, height: int) -> str:
-    """Of the picture: its size, the style of its parts, and the tip of an arrow."""
+    """Return the head of the picture: its size, the style of its parts, and the tip of an arrow."""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="quire" viewBox="0 0 {width} {height}" '
         f'width="{width}" height="{height}" role="img" '
@@ -110,10 +110,10 @@ def write_drawing(path: str | PathLike[str], picture: str) -> None:
 
 def _places(layout: GraphLayout) -> dict[str, tuple[float, float]]:
     """The left middle of each node, and of each bend."""
-    most = max(map(len, layout.layers), default=1)
+    rows = max(map(len, layout.layers), default=1)
     found = {}
     for across, layer in enumerate(layout.layers):
-        top = (most - len(layer)) / 2
+        top = (rows - len(layer)) / 2
         for down, node in enumerate(layer):
             y = DRAWN_MARGIN + DRAWN_HEIGHT / 2 + (top + down) * DRAWN_DOWN
             found[node] = float(DRAWN_MARGIN + across * DRAWN_ACROSS), y
@@ -121,7 +121,7 @@ def _places(layout: GraphLayout) -> dict[str, tuple[float, float]]:
 
 
 def _edge(places: list[tuple[float, float]], *, is_dead: bool) -> str:
-    """From the right side of the first to the left side of the last, through the bends.
+    """Draw from the right side of the first to the left side of the last, through the bends.
 
     One that goes back begins and ends below the middle, apart from those that go forward.
     """
@@ -157,8 +157,8 @@ def _queue(
     if seen is not None:
         left, whole = x + DRAWN_HEIGHT / 2, DRAWN_WIDTH - DRAWN_HEIGHT
         yield _bar(left, y + 19, whole, "#e2e7ed") + _bar(left, y + 19, whole * seen.fill, colour)
-    words = "" if seen is None else _count(seen.messages, "message")
-    yield _texts(middle, y, name, words, "bad" if is_dead and seen and seen.messages else "")
+    text = "" if seen is None else _count(seen.messages, "message")
+    yield _texts(middle, y, name, text, "bad" if is_dead and seen and seen.messages else "")
 
 
 def _bar(x: float, y: float, width: float, colour: str) -> str:
@@ -175,23 +175,23 @@ def _step(
         f'width="{DRAWN_WIDTH}" height="{DRAWN_HEIGHT}" rx="6" fill="{fill}" stroke="#7c8896" '
         f'stroke-width="1.3"/>'
     )
-    words, kind = step.kind if step.kind != "step" else "", ""
+    text, kind = step.kind if step.kind != "step" else "", ""
     if seen is not None:
         is_late = seen.lag_messages > 0
-        words = f"{count(seen.lag_messages)} behind" if is_late else "up to date"
+        text = f"{count(seen.lag_messages)} behind" if is_late else "up to date"
         kind = "late" if is_late else ""
     if phase in ("failed", "retrying", "waiting", "stopped"):
-        words, kind = f"{phase}, {words}" if words else phase, "bad"
+        text, kind = f"{phase}, {text}" if text else phase, "bad"
     elif seen is not None and seen.is_paused:
-        words, kind = f"paused, {words}", "late"
-    yield _texts(middle, y, step.name, words, kind)
+        text, kind = f"paused, {text}", "late"
+    yield _texts(middle, y, step.name, text, kind)
 
 
-def _texts(middle: float, y: float, name: str, words: str, kind: str) -> str:
+def _texts(middle: float, y: float, name: str, text: str, kind: str) -> str:
     """The two lines of a node, of which the group ends."""
-    found = _line(middle, y - 2 if words else y + 5, name, "name", DRAWN_NAME_SIZE)
-    if words:
-        found += _line(middle, y + 13, words, f"small {kind}".rstrip(), DRAWN_WORDS_SIZE)
+    found = _line(middle, y - 2 if text else y + 5, name, "name", DRAWN_NAME_SIZE)
+    if text:
+        found += _line(middle, y + 13, text, f"small {kind}".rstrip(), DRAWN_WORDS_SIZE)
     return f"{found}</g>"
 
 
@@ -215,9 +215,9 @@ def _queue_title(name: str, seen: QueueSight | None) -> str:
 
 
 def _step_title(step: StepDefinition, seen: StepSight | None) -> str:
-    words = [", ".join(step.inputs)] * bool(step.inputs)
-    words += ["->", ", ".join(step.writes)] * bool(step.writes)
-    title = f"{step.kind} {step.name}: {' '.join(words)}"
+    parts = [", ".join(step.inputs)] * bool(step.inputs)
+    parts += ["->", ", ".join(step.writes)] * bool(step.writes)
+    title = f"{step.kind} {step.name}: {' '.join(parts)}"
     if seen is None:
         return title
     title += "; paused" * seen.is_paused

@@ -42,7 +42,7 @@ class StepSight(Struct, frozen=True):
 
     @property
     def lag_messages(self) -> int:
-        """Of all inputs together."""
+        """The lag of all inputs together."""
         return sum(each.lag_messages for each in self.inputs)
 
 
@@ -58,7 +58,7 @@ class QueueSight(Struct, frozen=True):
 
     @property
     def fill(self) -> float:
-        """How much of its capacity is used: 0.0 to 1.0."""
+        """The used share of its capacity: 0.0 to 1.0."""
         return min(1.0, self.used_bytes / self.capacity_bytes)
 
 
@@ -81,7 +81,7 @@ class LeftSubscription(Struct, frozen=True):
 
 
 class GraphSight(Struct, frozen=True):
-    """All of a graph."""
+    """The progress of a graph."""
 
     steps: Mapping[str, StepSight]
     queues: Mapping[str, QueueSight]  # those that are there
@@ -89,7 +89,7 @@ class GraphSight(Struct, frozen=True):
 
 
 def see(store: Store, definition: GraphDefinition) -> GraphSight:
-    """How it is now. Raises what reaching the store raises."""
+    """Return the graph's progress now. Raises what reaching the store raises."""
     queues: dict[str, QueueSight] = {}
     ends: dict[str, int] = {}
     for name in definition.queue_names:
@@ -127,7 +127,7 @@ def see(store: Store, definition: GraphDefinition) -> GraphSight:
 
 
 def left_subscriptions(store: Store, definition: GraphDefinition) -> tuple[LeftSubscription, ...]:
-    """Those of steps that the graph has no more, or that have another name or read other queues."""
+    """Return those of steps that the graph has no more, or that are read otherwise now."""
     own = {source for step in definition.steps for source in step.sources(definition.name)}
     prefix = subscription_of(definition.name, "")
     return tuple(

@@ -16,10 +16,10 @@ def explain(definition: GraphDefinition, sight: GraphSight | None = None) -> str
 def _lines(definition: GraphDefinition, sight: GraphSight | None) -> Iterator[str]:
     yield f"graph {definition.name}"
     yield "queues"
-    given = {queue.name: queue.options for queue in definition.queues}
+    options = {queue.name: queue.options for queue in definition.queues}
     for name in definition.queue_names:
         seen = None if sight is None else sight.queues.get(name)
-        yield f"  {name}: {_queue(given.get(name, {}), seen)}"
+        yield f"  {name}: {_queue(options.get(name, {}), seen)}"
     for step in definition.steps:
         yield f"{step.kind} {step.name}"
         yield from (f"  {line}" for line in _step(step))
@@ -30,13 +30,13 @@ def _lines(definition: GraphDefinition, sight: GraphSight | None) -> Iterator[st
 
 
 def _queue(options: object, seen: QueueSight | None) -> str:
-    said = dict(options) if isinstance(options, dict) else {}
-    schema = (seen.schema if seen is not None else None) or said.pop("schema", None)
-    words = [f"rows of {schema}" if schema else "bytes"]
-    words += [f"{name} {value}" for name, value in said.items() if name != "schema"]
+    fields = dict(options) if isinstance(options, dict) else {}
+    schema = (seen.schema if seen is not None else None) or fields.pop("schema", None)
+    parts = [f"rows of {schema}" if schema else "bytes"]
+    parts += [f"{name} {value}" for name, value in fields.items() if name != "schema"]
     if seen is not None:
-        words.append(f"{seen.messages} messages, {seen.fill:.0%} of {size(seen.capacity_bytes)}")
-    return "; ".join(words)
+        parts.append(f"{seen.messages} messages, {seen.fill:.0%} of {size(seen.capacity_bytes)}")
+    return "; ".join(parts)
 
 
 def _step(step: StepDefinition) -> Iterator[str]:
@@ -61,36 +61,36 @@ def _step(step: StepDefinition) -> Iterator[str]:
 
 
 def _cuts(step: StepDefinition) -> str:
-    """Where its batches end."""
-    most = f"up to {step.limit_messages} messages or {size(step.limit_bytes)}"
+    """Describe where its batches end."""
+    limits = f"up to {step.limit_messages} messages or {size(step.limit_bytes)}"
     several = len(step.inputs) > 1
     if step.marker is None:
-        words = most + ", of all inputs up to one point of the commit order" * several
+        text = limits + ", of all inputs up to one point of the commit order" * several
     else:
-        words = f"behind the next message with the attribute {step.marker}"
-        words += ", of one value in all inputs" * several
-        words += f"; before it in parts, each {most}" if step.limit_messages else ""
-    return words + f", every {step.trigger_seconds:g} s at most" * bool(step.trigger_seconds)
+        text = f"behind the next message with the attribute {step.marker}"
+        text += ", of one value in all inputs" * several
+        text += f"; before it in parts, each {limits}" if step.limit_messages else ""
+    return text + f", every {step.trigger_seconds:g} s at most" * bool(step.trigger_seconds)
 
 
 def _now(step: StepDefinition, sight: GraphSight) -> Iterator[str]:
     seen = sight.steps[step.name]
-    words = [f"paused{f' ({seen.paused_for})' if seen.paused_for else ''}"] * seen.is_paused
+    parts = [f"paused{f' ({seen.paused_for})' if seen.paused_for else ''}"] * seen.is_paused
     if step.kind != "streaming":  # whose numbers are in Spark's checkpoint
-        words.append("no batch yet" if seen.number is None else f"batch {seen.number} is committed")
-    words += [
+        parts.append("no batch yet" if seen.number is None else f"batch {seen.number} is committed")
+    parts += [
         f"{each.lag_messages} messages ({size(each.lag_bytes)}) of {each.queue} to read"
         if each.is_subscribed
         else f"no subscription to {each.queue}"
         for each in seen.inputs
     ]
     if seen.awaits and seen.lag_messages:
-        words.append(f"waiting for {', '.join(map(_marker, seen.awaits.items()))}")
+        parts.append(f"waiting for {', '.join(map(_marker, seen.awaits.items()))}")
     if seen.state_keys:
-        words.append(f"{seen.state_keys} values kept")
+        parts.append(f"{seen.state_keys} values kept")
     if seen.dead_letters:
-        words.append(f"{seen.dead_letters} dead letters")
-    yield f"now: {', '.join(words)}"
+        parts.append(f"{seen.dead_letters} dead letters")
+    yield f"now: {', '.join(parts)}"
 
 
 def _marker(awaited: tuple[str, str]) -> str:

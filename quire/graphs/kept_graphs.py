@@ -80,8 +80,8 @@ def step_of(definition: GraphDefinition, step: str) -> StepDefinition:
     raise InvalidArgument(f"graph '{definition.name}' has no step {step!r:.100}; it has {names}")
 
 
-def _told(store: Store, graph: str, what: str) -> dict[str, object]:
-    """What steps are told, by step."""
+def _instructions(store: Store, graph: str, what: str) -> dict[str, object]:
+    """Return the instructions of one sort, by step."""
     found = store.states.items(graph_state_name(graph))
     prefix = f"{what}/"
     return {
@@ -92,13 +92,13 @@ def _told(store: Store, graph: str, what: str) -> dict[str, object]:
 
 
 def paused_steps(store: Store, graph: str) -> set[str]:
-    """Those that were told to pause."""
-    return {step for step, paused in _told(store, graph, "pause").items() if paused}
+    """Return the steps that are to pause."""
+    return {step for step, paused in _instructions(store, graph, "pause").items() if paused}
 
 
 def pause_reason(store: Store, graph: str, step: str) -> str:
     """Why a step has paused by itself; "": it has not, or somebody told it to."""
-    found = _told(store, graph, "pause").get(step)
+    found = _instructions(store, graph, "pause").get(step)
     return found if isinstance(found, str) else ""
 
 
@@ -121,8 +121,8 @@ def set_paused(store: Store, graph: str, step: str | None, paused: bool) -> list
 
 
 def awaited_markers(store: Store, graph: str) -> dict[str, dict[str, str]]:
-    """What steps wait for, by step: queues, each with the value of the marker it lacks, or ""."""
-    found = _told(store, graph, "awaits")
+    """Return what steps wait for: by step and queue the value of the marker it lacks, or ""."""
+    found = _instructions(store, graph, "awaits")
     return {step: lacking for step, lacking in found.items() if isinstance(lacking, dict)}
 
 
@@ -135,8 +135,8 @@ def tell_awaited(store: Store, graph: str, step: str, lacking: Mapping[str, str]
 
 def asked_replays(store: Store, graph: str) -> dict[str, int | None]:
     """Steps whose dead letters are to be put back through them, each with how many at most."""
-    found = _told(store, graph, "replay")
-    return {step: most if isinstance(most, int) else None for step, most in found.items()}
+    found = _instructions(store, graph, "replay")
+    return {step: limit if isinstance(limit, int) else None for step, limit in found.items()}
 
 
 def ask_replay(store: Store, graph: str, step: str, max_messages: int | None = None) -> str:
@@ -185,8 +185,8 @@ def reset_step(
         )
     subscription = subscription_of(graph, step)
     names = [f"{queue}/{subscription}" for queue in sorted(found.inputs)]
-    held = (env or OsEnv()).lock_names(f"{store.path}/run/readers", names)
-    if isinstance(held, str):
+    lock = (env or OsEnv()).lock_names(f"{store.path}/run/readers", names)
+    if isinstance(lock, str):
         raise QueueInUse(f"step '{step}' of graph '{graph}' runs: stop it first")
     try:
         state = step_state_name(graph, step)
@@ -196,7 +196,7 @@ def reset_step(
             for queue in found.inputs:
                 txn.seek(f"{queue}/{subscription}", to)
     finally:
-        held.release()
+        lock.release()
     return {
         queue: each.position
         for queue in found.inputs

@@ -12,7 +12,7 @@ _WIDE: Final = frozenset("mwMW@%…")
 
 
 def ems(text: str) -> float:
-    """How wide it is about, in bold letters, in units of their size: DejaVu's, which are wide."""
+    """Return about how wide it is, in bold letters, in units of their size: DejaVu's are wide."""
     return sum(map(_ems_of, text))
 
 

@@ -38,7 +38,7 @@ class CheckpointFiles:
         self._synced = dict.fromkeys(_LOGS, -1)  # the last entry of each log that is durable
 
     def sync(self) -> None:
-        """See YK1. Raises OSError if they cannot be synced: then nothing may be released."""
+        """Make the checkpoint durable (YK1). Raises OSError: then nothing may be released."""
         if self._path is None:
             return
         if not self._env.exists(f"{self._path}/commits"):

@@ -96,7 +96,7 @@ class CommitLog:
         )
 
     def _write(self, directory: str, number: int, entry: str) -> None:
-        """As Spark does, by another name first; the checksum of an older entry would not fit."""
+        """Write as Spark does, by another name first; an older entry's checksum would not fit."""
         new, crc = f"{directory}/.{number}.tmp", f"{directory}/.{number}.crc"
         file = self._env.open_file(new, create=True)
         try:
@@ -118,7 +118,7 @@ class CommitLog:
         return max((int(name) for name in names if name.isdecimal()), default=None)
 
     def _id(self) -> str | None:
-        """Of the query; None: it has no checkpoint yet, or one that cannot be seen."""
+        """Return the query's id; None: it has no checkpoint yet, or one that cannot be seen."""
         if self._query_id is None and self._directory is not None:
             path = f"{self._directory}/metadata"
             if self._env.exists(path):
@@ -128,7 +128,7 @@ class CommitLog:
 
 
 def _entry(lines: list[str]) -> str | None:
-    """What Spark's commit log has for a micro-batch of this offset log; None: it cannot be said."""
+    """Return what Spark's commit log is to have for a micro-batch; None: it cannot be said."""
     if len(lines) < 2 or lines[0] != _VERSION:
         return None
     run = _json(lines[1])

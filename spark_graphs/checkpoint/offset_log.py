@@ -32,7 +32,7 @@ _FIRST_OFFSET = 2  # the line of the first source, after the version and the run
 
 
 class _Secured(Struct):
-    """What this process has made durable of one query's checkpoint."""
+    """The entries of one query's checkpoint that this process has made durable."""
 
     last_batch: int = -1
     sources: set[str] = field(default_factory=set)  # their directories
@@ -67,7 +67,7 @@ class OffsetLog:
         return digest(text, self._found_files(f"{directory}/sources", text))
 
     def _found_files(self, sources: str, text: bytes) -> list[bytes]:
-        """What Spark's source of files has logged under the number that is its whole offset."""
+        """Return what Spark's source of files has logged under its offset's number."""
         found = []
         for source, line in enumerate(text.split(b"\n")[_FIRST_OFFSET:]):
             number = _log_offset(line)
@@ -98,7 +98,7 @@ class OffsetLog:
         known.last_batch = batch_id
 
     def _sync_sources(self, sources: str, known: _Secured) -> None:
-        """What sources log themselves: files that were found, Kafka's first offsets."""
+        """Sync what sources log themselves: files that were found, Kafka's first offsets."""
         if not self._env.exists(sources):
             return
         found = set()
@@ -121,7 +121,7 @@ class OffsetLog:
 
 
 def read_file(env: Env, path: str) -> bytes:
-    """All of a file of Spark's. Raises FileNotFoundError."""
+    """Read all of a file of Spark's. Raises FileNotFoundError."""
     file = env.open_file(path, read_only=True)
     try:
         return file.read(0, file.size())

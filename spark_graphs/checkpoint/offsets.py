@@ -85,7 +85,7 @@ class Offset(Struct, frozen=True):
         return sorted(set(self.positions) - set(now.positions))
 
     def behind(self, now: Offset) -> Positions:
-        """How many messages of each queue follow in `now`."""
+        """Return how many messages of each queue follow in `now`."""
         return {
             queue: max(0, now.positions[queue] - position)
             for queue, position in sorted(self.positions.items())

@@ -35,7 +35,7 @@ class PlannedEnds:
         self._ends: dict[str, int] = {}  # by ledger key, as far as asked for
         self._is_past = False  # the query has come to the ends: there is nothing to repeat
 
-    def again(self, begin: Offset, latest: Offset, most: int | None) -> Positions | None:
+    def again(self, begin: Offset, latest: Offset, max_messages: int | None) -> Positions | None:
         """The ends that a micro-batch from here had before; None if it is planned for the first.
 
         Args:
@@ -53,7 +53,7 @@ class PlannedEnds:
             self._is_past = True
             return None
         there = all(ends[queue] <= end for queue, end in latest.positions.items())
-        if min(ahead) < 0 or not there or (most is not None and sum(ahead) > most):
+        if min(ahead) < 0 or not there or (max_messages is not None and sum(ahead) > max_messages):
             return None
         return ends
 

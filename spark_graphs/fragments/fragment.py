@@ -37,7 +37,7 @@ class Fragment(Struct, frozen=True):
 
 
 class TaskMessage(Struct, WriterCommitMessage, frozen=True):
-    """All fragments of one successful attempt, and for a stream whose micro-batch they are."""
+    """The fragments of one successful attempt, and for a stream its micro-batch."""
 
     fragments: list[Fragment]
     query_id: str | None = None

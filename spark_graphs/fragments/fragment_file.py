@@ -31,7 +31,7 @@ from .fragment import Fragment
 
 
 def directory_of(path: str) -> str:
-    """Where the store at the path keeps the files of large transactions."""
+    """Return where the store at the path keeps the files of large transactions."""
     return f"{path}/ltds"
 
 
@@ -125,7 +125,7 @@ class FragmentWriter:
         remove(self._path, [file.id for file in files], self._env)
 
     def _take_inline(self) -> list[Fragment]:
-        """What goes into the task's message: small shares first. It is not pending any more."""
+        """Take what goes into the task's message: small shares first. It is not pending then."""
         room, fragments = INLINE_BYTES, []
         for queue, builder in sorted(self._pending.items(), key=lambda item: item[1].charge_bytes):
             if queue not in self._own and builder.charge_bytes <= room:

@@ -18,7 +18,7 @@ from .fragment_file import directory_of
 
 @contextlib.contextmanager
 def seen(path: str) -> Iterator[None]:
-    """What fails because this host does not have the store's files raises StoreNotFound."""
+    """Raise StoreNotFound for what fails because this host does not have the store's files."""
     try:
         yield
     except (QuireError, OSError) as error:

@@ -76,7 +76,7 @@ class Backfill:
         self._env = OsEnv()
 
     def run(self, start: Bound, end: Bound) -> int:
-        """All of the range; how many messages of it were done here."""
+        """Run all of the range; return how many messages of it were done here."""
         step, path = self._step, self._place.path
         store_of = connection.call
         outputs = replace(step, writes=tuple(self._to.get(each, each) for each in step.writes))
@@ -189,18 +189,18 @@ class Backfill:
         return {queue: store.admin.position_at(queue, seconds) for queue in queues}
 
 
-def _position(given: object) -> int:
-    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        raise InvalidArgument(f"position {given!r:.100}: give an int from 0 on")
-    return given
+def _position(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise InvalidArgument(f"position {value!r:.100}: give an int from 0 on")
+    return value
 
 
 def _digest(
     start: Bound, end: Bound, begins: Positions, ends: Positions, to: Mapping[str, str]
 ) -> str:
-    """What tells a backfill from another: its range, as asked for or as it is, and its outputs."""
-    asked: list[object] = [begins if start is None else str(start)]
-    asked.append(ends if end is None else str(end))
+    """Return the name of a backfill: a digest of its range, as given or as it is, and outputs."""
+    identity: list[object] = [begins if start is None else str(start)]
+    identity.append(ends if end is None else str(end))
     if to:
-        asked.append(dict(to))
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
+        identity.append(dict(to))
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]

@@ -36,7 +36,7 @@ StepKind = Literal["step", "streaming", "terminal"]
 
 
 class GraphPlace(Struct, frozen=True):
-    """What a graph is called, and where it runs."""
+    """The name of a graph, and where it runs."""
 
     name: str
     spark: SparkSession
@@ -100,14 +100,14 @@ class Step(Struct, frozen=True):
         return sources_of(graph, self.name, self.kind, self.reads)
 
     def call(self, *values: object) -> Any:
-        """What its function returns. Raises InvalidArgument where its work is not done then."""
+        """Call its function. Raises InvalidArgument where its work is not done when it returns."""
         returned = self.function(*values)
         check_done(f"step '{self.name}'", self.function, returned)
         return returned
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """All queues that it reads and writes, that of its dead letters too."""
+        """The queues that it reads and writes, that of its dead letters too."""
         return (*self.inputs, *self.writes, *(() if self.dead is None else (self.dead,)))
 
 
@@ -115,52 +115,52 @@ _GIVE: Final = "give a function of a DataFrame for each queue, which is done whe
 _POISON: Final = (DEFAULT_POISON_SHARE, DEFAULT_POISON_SECONDS)
 
 
-def checked_names(what: str, given: str | Sequence[str]) -> tuple[str, ...]:
+def checked_names(what: str, value: str | Sequence[str]) -> tuple[str, ...]:
     """One queue's name or several. Raises InvalidArgument."""
-    if not isinstance(given, Iterable):
+    if not isinstance(value, Iterable):
         raise InvalidArgument(
-            f"{what} {given!r:.100}: give one name, or several"
-            + "; a step is added by @graph.step(reads=...)" * callable(given)
+            f"{what} {value!r:.100}: give one name, or several"
+            + "; a step is added by @graph.step(reads=...)" * callable(value)
         )
-    names = (given,) if isinstance(given, str) else tuple(given)
+    names = (value,) if isinstance(value, str) else tuple(value)
     return tuple(check_name(name, what) for name in names)
 
 
-def limit_of(given: object, marker: object = None) -> Limit:
+def limit_of(value: object, marker: object = None) -> Limit:
     """An int is of messages, a str such as "64m" of bytes. Raises InvalidArgument."""
-    if given is None:
+    if value is None:
         return Limit() if marker is None else UNLIMITED
-    if isinstance(given, int) and not isinstance(given, bool) and given >= 1:
-        return Limit(messages=given)
-    if isinstance(given, str):
-        return Limit(size_bytes=quantity_of_bytes("limit", given))
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return Limit(messages=value)
+    if isinstance(value, str):
+        return Limit(size_bytes=quantity_of_bytes("limit", value))
     raise InvalidArgument(
-        f'limit {given!r:.100}: give an int from 1 on, of messages, or a str of bytes, as "64m"'
+        f'limit {value!r:.100}: give an int from 1 on, of messages, or a str of bytes, as "64m"'
     )
 
 
-def seconds_of(name: str, given: object) -> float:
+def seconds_of(name: str, value: object) -> float:
     """A number is of seconds, a str such as "500 ms" says its unit. Raises InvalidArgument."""
-    if given is None:
+    if value is None:
         return 0.0
-    if isinstance(given, (int, float)) and not isinstance(given, bool) and 0 <= given < 1e9:
-        return float(given)
-    if isinstance(given, str):
-        return quantity_of_seconds(name, given)
-    raise InvalidArgument(f'{name} {given!r:.100}: give seconds, or a str as "500 ms"')
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9:
+        return float(value)
+    if isinstance(value, str):
+        return quantity_of_seconds(name, value)
+    raise InvalidArgument(f'{name} {value!r:.100}: give seconds, or a str as "500 ms"')
 
 
-def share_of(name: str, given: object) -> float:
+def share_of(name: str, value: object) -> float:
     """Above 0, up to 1.0 for all. Raises InvalidArgument."""
-    if isinstance(given, (int, float)) and not isinstance(given, bool) and 0 < given <= 1:
-        return float(given)
-    raise InvalidArgument(f"{name} {given!r:.100}: give a share above 0, up to 1.0 for all")
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1:
+        return float(value)
+    raise InvalidArgument(f"{name} {value!r:.100}: give a share above 0, up to 1.0 for all")
 
 
-def choice_of(name: str, given: object, choices: tuple[str, ...]) -> None:
+def choice_of(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raises InvalidArgument for what is none of them."""
-    if given not in choices:
-        raise InvalidArgument(f"{name} {given!r:.100}: give one of {', '.join(map(repr, choices))}")
+    if value not in choices:
+        raise InvalidArgument(f"{name} {value!r:.100}: give one of {', '.join(map(repr, choices))}")
 
 
 def check_title(name: object, what: str) -> str:
@@ -220,7 +220,7 @@ def _function_name(function: Function) -> str:
 
 
 def check_step(step: Step) -> Step:
-    """What can be told of a step by itself. Raises InvalidArgument."""
+    """Check a step by itself. Raises InvalidArgument."""
     check_function(f"step '{step.name}'", step.function, _GIVE)
     if step.kind == "streaming" and step.start not in ("earliest", "latest"):
         raise InvalidArgument(

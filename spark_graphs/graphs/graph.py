@@ -126,9 +126,9 @@ class Graph:
             capacity = check_capacity(capacity)
         if "schema" in options:
             options["schema"] = check_schema("schema", options["schema"])
-        given = {} if capacity is None else {"capacity": capacity}
-        check_queues([{"name": name, **given, **options}])
-        self.queues[name] = GraphQueue(name, {**given, **options})
+        known = {} if capacity is None else {"capacity": capacity}
+        check_queues([{"name": name, **known, **options}])
+        self.queues[name] = GraphQueue(name, {**known, **options})
 
     def step(
         self,

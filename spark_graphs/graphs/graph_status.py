@@ -28,19 +28,19 @@ def _look(store: Store, graph: str, path: str, runners: Mapping[str, StepLife]) 
     names = dict.fromkeys(queue for step in steps.values() for queue in step.queues)
     queues = {info.name: info for info in _there(store, names)}
     now_us = OsEnv().now_us()
-    told = {name: _step(store, runner, queues, now_us) for name, runner in runners.items()}
-    full = {queue for step in told.values() for queue in step.full}
+    statuses = {name: _step(store, runner, queues, now_us) for name, runner in runners.items()}
+    full = {queue for step in statuses.values() for queue in step.full}
     return RunStatus(
         graph,
         path,
         now_us,
-        told,
+        statuses,
         {name: _queue(info, name in full) for name, info in queues.items()},
     )
 
 
 def _there(store: Store, names: Collection[str]) -> Sequence[QueueInfo]:
-    """Those of the queues that nobody has dropped, or given another name."""
+    """Return those of the queues that nobody has dropped, or renamed."""
     try:
         return store.queues(list(names))
     except QueueNotFound:
@@ -92,7 +92,7 @@ def _input(store: Store, info: QueueInfo, names: Sequence[str], now_us: int) -> 
 
 
 def _time_at(store: Store, queue: str, position: int) -> int | None:
-    """When the message was committed, or one of its block; its payload is not looked at."""
+    """Return when the message, or one of its block, was committed; no payload is read."""
     try:
         lease = store.integration.lease(queue, position, position + 1, seconds=LOOK_SECONDS)
     except (PositionLost, QueueNotFound):

@@ -17,7 +17,7 @@ from quire.errors import InvalidArgument, QueueExists, QueueNotFound
 from quire.interface.starts import Start
 from quire.spark_graphs import position_range
 from quire.spark_graphs.options import Starts, read_options
-from quire.spark_graphs.planning.retention import WORDS
+from quire.spark_graphs.planning.retention import NAMED_STARTS
 
 from .definition import GraphQueue, Step
 from .schemas import check_letters, schemas_of
@@ -72,9 +72,9 @@ def prepare(
             raise position_range.volatile(name)
     new: dict[str, dict[str, Any]] = {}
     for name in sorted({q for s in steps for q in (*s.inputs, *s.writes)} | queues.keys() | dead):
-        given = queues[name].options if name in queues else {}
+        options = queues[name].options if name in queues else {}
         kind = {"kind": "work" if name in dead else "topic"}
-        new[name] = {"name": name, **kind, **given}
+        new[name] = {"name": name, **kind, **options}
         _check_input(name, steps, new[name])
     for name in sorted(there.keys() & new.keys()):
         _check_input(name, steps, _described(there[name]))
@@ -83,25 +83,25 @@ def prepare(
     check_letters(steps, schemas_of(store, queues))
     for name in there.keys() & queues.keys():  # as asked for, or QueueExists
         store.create_queue(exist_ok=True, **_grown(new[name], there[name]))
-    _make(store, [given for name, given in new.items() if name not in there])
+    _make(store, [options for name, options in new.items() if name not in there])
     _subscribe(store, starts)
     return {info.name: info for info in store.queues(list(new))}
 
 
-def _grown(given: dict[str, Any], there: QueueInfo) -> dict[str, Any]:
-    """As asked for, with the nullable columns that the queue has got since somebody wrote this."""
-    schema = given.get("schema")
+def _grown(options: dict[str, Any], there: QueueInfo) -> dict[str, Any]:
+    """Return the options, with the nullable columns that the queue has got since."""
+    schema = options.get("schema")
     if schema is None or there.schema is None or not is_part(schema, there.schema):
-        return given
-    return given | {"schema": there.schema}
+        return options
+    return options | {"schema": there.schema}
 
 
 def _make(store: Store, missing: list[dict[str, Any]]) -> None:
     try:
         store.admin.create_queues(missing)
     except QueueExists:  # somebody has made one since, which may be the same
-        for given in missing:
-            store.create_queue(exist_ok=True, **given)
+        for options in missing:
+            store.create_queue(exist_ok=True, **options)
 
 
 def _starts(steps: Iterable[Step], graph: str, path: str) -> dict[tuple[str, str], StepStart]:
@@ -122,7 +122,7 @@ def _first_position(store: Store, queue: QueueInfo, start: StepStart) -> Start:
     if starting is None:
         return first
     position = position_range.start_of(store, queue, starting)
-    return WORDS.get(position, position)
+    return NAMED_STARTS.get(position, position)
 
 
 def _subscribe(store: Store, starts: Mapping[tuple[str, str], StepStart]) -> None:

@@ -34,7 +34,7 @@ from .graph_status import look
 from .spark.session import cancel, ended, has_ended
 from .status import Phase, RunStatus
 from .steps.replay import replay
-from .steps.step_life import OfRun, Restart
+from .steps.step_life import Restart, RunArguments
 from .steps.step_runner import StepRunner
 from .steps.stream_runner import StreamRunner
 
@@ -73,8 +73,8 @@ class Run:
 
     def _runner(self, work: StepWork, queues: Mapping[str, QueueInfo], restart: Restart) -> Runner:
         place, step = self._place, work.step
-        run = OfRun(
-            graph=place.name, path=place.path, spark=place.spark, restart=restart, told=self._tell
+        run = RunArguments(
+            graph=place.name, path=place.path, spark=place.spark, restart=restart, notify=self._tell
         )
         if step.kind == "streaming":
             return StreamRunner(work, f"{place.checkpoints}/{place.name}/{step.name}", **run)
@@ -105,7 +105,7 @@ class Run:
     # What it tells
 
     def status(self) -> RunStatus:
-        """How it is with all steps and queues now. Raises what reaching the store raises."""
+        """Return the status of all steps and queues now. Raises what reaching the store raises."""
         return look(self._place.name, self._place.path, self.runners)
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -253,7 +253,7 @@ class Run:
             runner.hurry(hurried)
 
     def _behind(self) -> tuple[str, Ends]:
-        """Which steps have something to read, in words; and where the inputs end.
+        """Return the steps that have something to read, as text; and where the inputs end.
 
         Raises StepFailed (see `drain`).
         """
@@ -287,11 +287,11 @@ class Run:
         name = self._place.name
         return connection.call(self._place.path, lambda store: paused_steps(store, name))
 
-    def _asked(self) -> dict[str, int | None]:
+    def _requested_replays(self) -> dict[str, int | None]:
         """The steps whose dead letters somebody wants to be put back (`quire graph replay`)."""
         name = self._place.name
         found = connection.call(self._place.path, lambda store: asked_replays(store, name))
-        return {step: most for step, most in found.items() if step in self.runners}
+        return {step: limit for step, limit in found.items() if step in self.runners}
 
     def _watch_spark(self) -> None:
         """Have all steps fail when Spark has ended: those at rest would never see it."""
@@ -310,7 +310,7 @@ class Run:
         while not self._until(lambda: self._is_ending, WATCH_SECONDS):
             try:
                 before, paused = paused, self._paused()
-                asked = self._asked()
+                requested = self._requested_replays()
             except Exception as error:  # noqa: BLE001 - or nobody would see a pause any more
                 _log.debug("graph %s: %s", self._place.name, error)
                 continue
@@ -323,9 +323,9 @@ class Run:
                         "told to pause" if name in paused else "told to go on",
                     )
                 runner.pause(name in paused)
-            if asked and (replaying is None or not replaying.is_alive()):
-                step, most = next(iter(asked.items()))
-                replaying = self._thread(partial(self._answer, step, most))
+            if requested and (replaying is None or not replaying.is_alive()):
+                step, limit = next(iter(requested.items()))
+                replaying = self._thread(partial(self._answer, step, limit))
                 held(replaying.start)
 
     def _answer(self, step: str, max_messages: int | None) -> None:

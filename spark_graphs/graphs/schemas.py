@@ -29,15 +29,15 @@ NO_SCHEMAS: Final[Schemas] = MappingProxyType({})
 
 
 def schemas_of(store: Store, queues: Mapping[str, GraphQueue]) -> dict[str, str | None]:
-    """Of all queues that are there, and of those that the graph will make."""
+    """Return the schemas of all queues that are there, and of those that the graph will make."""
     found = {name: queue.options.get("schema") for name, queue in queues.items()}
     return found | {info.name: info.schema for info in store.queues()}
 
 
 def typed_among(queues: Iterable[str], schemas: Schemas) -> Routes:
-    """Those of the queues that are typed."""
+    """Return those of the queues that are typed."""
     found = {queue: schemas.get(queue) for queue in queues}
-    return {queue: words for queue, words in found.items() if words is not None}
+    return {queue: schema_ddl for queue, schema_ddl in found.items() if schema_ddl is not None}
 
 
 def routes_of(schema: StructType, queue: str | None, typed: Routes) -> Routes | None:
@@ -51,9 +51,9 @@ def routes_of(schema: StructType, queue: str | None, typed: Routes) -> Routes | 
         return {queue: typed[queue]}
     if queue is None and typed and "payload" not in schema.names and "queue" in schema.names:
         refused = []
-        for name, words in typed.items():
+        for name, schema_ddl in typed.items():
             try:
-                _check(schema, name, words, without=("queue",))
+                _check(schema, name, schema_ddl, without=("queue",))
             except InvalidArgument as error:
                 refused.append(error)
         if len(refused) == len(typed):
@@ -78,8 +78,10 @@ def check_letters(steps: Iterable[Step], schemas: Schemas) -> None:
             )
 
 
-def _check(schema: StructType, queue: str, words: str, without: Iterable[str] = ()) -> None:
+def _check(schema: StructType, queue: str, schema_ddl: str, without: Iterable[str] = ()) -> None:
     try:
-        check_fit(schema, words, without)
+        check_fit(schema, schema_ddl, without)
     except InvalidArgument as error:
-        raise InvalidArgument(f"rows for queue '{queue}', which has {words}: {error}") from None
+        raise InvalidArgument(
+            f"rows for queue '{queue}', which has {schema_ddl}: {error}"
+        ) from None

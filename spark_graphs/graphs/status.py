@@ -10,7 +10,7 @@ from msgspec import Struct, to_builtins
 
 
 class Phase(StrEnum):
-    """What a step is doing.
+    """The phase of a step.
 
     | phase | what it means |
     |---|---|
@@ -50,7 +50,7 @@ class InputStatus(Struct, frozen=True):
 
     @property
     def lag_messages(self) -> int:
-        """How many messages are not done with."""
+        """The number of messages that are not done with."""
         return self.end_position - self.position
 
 
@@ -80,17 +80,17 @@ class StepStatus(Struct, frozen=True):
 
     @property
     def lag_messages(self) -> int:
-        """Of all inputs together."""
+        """The lag of all inputs together."""
         return sum(each.lag_messages for each in self.inputs)
 
     @property
     def lag_bytes(self) -> int:
-        """Of all inputs together, about."""
+        """The bytes that all inputs together are behind, about."""
         return sum(each.lag_bytes for each in self.inputs)
 
     @property
     def lag_seconds(self) -> float:
-        """Of the input that is furthest behind."""
+        """The lag of the input that is furthest behind."""
         return max((each.lag_seconds for each in self.inputs), default=0.0)
 
 
@@ -106,7 +106,7 @@ class QueueStatus(Struct, frozen=True):
 
     @property
     def fill(self) -> float:
-        """How much of its capacity is used: 0.0 to 1.0."""
+        """The used share of its capacity: 0.0 to 1.0."""
         return min(1.0, self.used_bytes / self.capacity_bytes)
 
 
@@ -121,18 +121,18 @@ class RunStatus(Struct, frozen=True):
 
     @property
     def lag_messages(self) -> int:
-        """Of all steps together."""
+        """The lag of all steps together."""
         return sum(each.lag_messages for each in self.steps.values())
 
     def to_json(self) -> dict[str, Any]:
         """A dict of values that JSON can hold, with derived ones; `json.dumps` makes the text."""
         found: dict[str, Any] = to_builtins(self)
         for name, step in self.steps.items():
-            told = found["steps"][name]
-            told |= {key: getattr(step, key) for key in _LAGS}
-            told["phase"] = step.phase.value
-            for each, one in zip(step.inputs, told["inputs"], strict=True):
-                one["lag_messages"] = each.lag_messages
+            values = found["steps"][name]
+            values |= {key: getattr(step, key) for key in _LAGS}
+            values["phase"] = step.phase.value
+            for each, own in zip(step.inputs, values["inputs"], strict=True):
+                own["lag_messages"] = each.lag_messages
         for name, queue in self.queues.items():
             found["queues"][name]["fill"] = queue.fill
         return found

@@ -22,7 +22,7 @@ from quire.spark_graphs.options import ReadOptions
 
 
 class MicroBatchPace:
-    """When the last micro-batch was, and whether the next one is due."""
+    """The time of the last micro-batch, and so of the next."""
 
     def __init__(self, options: ReadOptions, env: Env | None = None) -> None:
         self._least = options.min_messages
@@ -31,7 +31,7 @@ class MicroBatchPace:
         self._last = -math.inf
 
     def is_due(self, waiting: int) -> bool:
-        """Whether a micro-batch begins now, with so many messages waiting; if so it is the last."""
+        """Return True if a micro-batch begins now, with so many messages; then it is the last."""
         now = self._env.monotonic()
         is_early = not waiting or now - self._last < self._delay_seconds
         if self._least is not None and waiting < self._least and is_early:
@@ -53,8 +53,8 @@ class Idling:
         now = self._env.monotonic()
         if self._idle_since is None:
             self._idle_since = self._looked = now
-        wanted = min(IDLE_PAUSE_SECONDS, (now - self._idle_since) * IDLE_SHARE)
-        rest = self._looked + wanted - now
+        due = min(IDLE_PAUSE_SECONDS, (now - self._idle_since) * IDLE_SHARE)
+        rest = self._looked + due - now
         if rest > 0:
             self._env.sleep(rest)
         self._looked = self._env.monotonic()

@@ -33,10 +33,12 @@ if TYPE_CHECKING:
 class BatchReader(DataSourceReader):
     """Reads from `startingOffsets` to `endingOffsets`. Each action of a DataFrame plans anew."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, words: str | None = None) -> None:
-        """`words`: the schema of the typed queues that are read."""
+    def __init__(
+        self, options: ReadOptions, schema: StructType, schema_ddl: str | None = None
+    ) -> None:
+        """`schema_ddl`: the schema of the typed queues that are read."""
         self._options = options
-        self._reading = ReadPlan.of(options, schema, words)
+        self._reading = ReadPlan.of(options, schema, schema_ddl)
 
     def partitions(self) -> list[InputPartition]:
         pieces = self._reading.narrowed(connection.call(self._options.path, self._pieces))
@@ -57,7 +59,7 @@ class BatchReader(DataSourceReader):
         ]
 
     def _leases(self, store: Store) -> list[Lease]:
-        """What the options ask for. Raises PositionLost as `failOnDataLoss` says."""
+        """Lease what the options ask for. Raises PositionLost as `failOnDataLoss` says."""
         options, advice = self._options, position_range.BATCH_ADVICE
         found = {queue.name: queue for queue in first_queues(store, options, streaming=False)}
         check_words(found.values(), self._reading.words)

@@ -47,8 +47,8 @@ def within(
     return found
 
 
-def _fitting(store: Store, queue: str, begin: int, end: int, most: int) -> tuple[int, int]:
-    """How many messages from `begin` on have about `most` bytes, and how many they have."""
+def _fitting(store: Store, queue: str, begin: int, end: int, limit: int) -> tuple[int, int]:
+    """Return how many messages from `begin` on have about `limit` bytes, and their bytes."""
     position, size, look = begin, 0, FIRST_LOOK_MESSAGES
     while position < end:
         stop = min(end, position + look)
@@ -63,7 +63,7 @@ def _fitting(store: Store, queue: str, begin: int, end: int, most: int) -> tuple
             each = (
                 mean_bytes(store.path, store.integration.store_id, piece) or ASSUMED_MESSAGE_BYTES
             )
-            room = int((most - size) / each)
+            room = int((limit - size) / each)
             if room < count:
                 return position - begin + room, size + int(room * each)
             position += count
@@ -73,7 +73,7 @@ def _fitting(store: Store, queue: str, begin: int, end: int, most: int) -> tuple
 
 
 def mean_bytes(path: str, store_id: int, piece: Piece) -> float | None:
-    """Of a message of the piece's block, as far as the piece shows it, or of its file.
+    """Return the mean size of a message of the piece's block, as far as it shows it, or file.
 
     None: the file tells nothing.
     """

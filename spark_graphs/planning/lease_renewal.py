@@ -14,7 +14,9 @@ from quire.spark_graphs.limits import LEASE_SECONDS
 
 @cache
 def renewal_of(path: str, process: int) -> Renewal:
-    """That of a process, which batches of graphs share. `process`: its id, as it may be forked."""
+    """Return a process's renewal, which batches of graphs share.
+
+    `process`: its id, as it may be forked."""
     return Renewal(path)
 
 

@@ -33,7 +33,7 @@ _RUNNER: Final = "pyspark.sql.streaming.python_streaming_source_runner"
 
 
 def is_source() -> bool:
-    """Whether this is the process of a streaming source: readers are made elsewhere, too."""
+    """Return True in the process of a streaming source: readers are made elsewhere, too."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     return spec is not None and spec.name == _RUNNER
 
@@ -45,13 +45,15 @@ class LoadTurn:
         """`load`: what tells it from other loads. Raises QueueInUse (YOL1)."""
         self._env = env or OsEnv()
         self._options = options
-        self._asked = [f"{load:016x} asked {number + 1}" for number in range(MAX_SOURCES_OF_A_LOAD)]
-        self._held: list[FileLock] = []
-        self._take(self._asked).release()
+        self._request_names = [
+            f"{load:016x} asked {number + 1}" for number in range(MAX_SOURCES_OF_A_LOAD)
+        ]
+        self._locks: list[FileLock] = []
+        self._take(self._request_names).release()
         for number in range(1, MAX_SOURCES_OF_A_LOAD + 1):
             found = try_to_take(options.path, [f"{load:016x} made {number}"], self._env)
             if not isinstance(found, str):
-                self._held.append(found)
+                self._locks.append(found)
                 break
         else:
             raise self._refusal()
@@ -59,7 +61,7 @@ class LoadTurn:
         self._begun = False
 
     def options(self) -> ReadOptions:
-        """Those of this source (YOL2)."""
+        """Return the options of this source (YOL2)."""
         subscription = self._options.subscription
         if self._number == 1 or subscription is None:
             return self._options
@@ -69,13 +71,13 @@ class LoadTurn:
     def begin(self) -> None:
         """Spark asks something: all sources of the query are made."""
         if not self._begun:
-            self._held.append(self._take([self._asked[self._number - 1]]))
+            self._locks.append(self._take([self._request_names[self._number - 1]]))
             self._begun = True
 
     def end(self) -> None:
-        """As the end of the process does (YOL4)."""
-        while self._held:
-            self._held.pop().release()
+        """Free the number, as the end of the process does (YOL4)."""
+        while self._locks:
+            self._locks.pop().release()
 
     def _take(self, names: list[str]) -> FileLock:
         return take(self._options.path, names, lambda _: self._refusal(), self._env)

@@ -38,7 +38,7 @@ def queues_read(store: Store, options: ReadOptions, *, streaming: bool) -> list[
 
 
 def first_queues(store: Store, options: ReadOptions, *, streaming: bool) -> list[QueueInfo]:
-    """Those that a read begins with: one at least, since a pattern without any is mostly an error.
+    """Return those that a read begins with: one at least, as a pattern without any is an error.
 
     Raises QueueNotFound with what to do.
     """

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from quire.env import Env, FileLock
     from quire.interface.store import Store
 
-WORDS: Mapping[int, Start] = {EARLIEST: "earliest", LATEST: "latest"}
+NAMED_STARTS: Mapping[int, Start] = {EARLIEST: "earliest", LATEST: "latest"}
 
 
 class QueryRetention:
@@ -52,8 +52,8 @@ class QueryRetention:
         self._env = env
         self._read_to: Offset | None = None
         # Of this process, and so of the instance that plans; a pattern's later queues come to it.
-        self._held: list[FileLock] = []
-        self._held_queues: set[str] = set()
+        self._locks: list[FileLock] = []
+        self._locked_queues: set[str] = set()
         checkpoint = options.checkpoint
         self._checkpoint = None if checkpoint is None else CheckpointFiles(checkpoint, env)
         self._commits = CommitLog(options, env)
@@ -65,7 +65,7 @@ class QueryRetention:
         self._commits.put_back()
 
     def start(self, store: Store) -> Offset:
-        """Where the query begins; the topics get their subscription there (YT1)."""
+        """Return where the query begins; the topics get their subscription there (YT1)."""
         # Asked first: made again after that, the queue is seen to be another one, never missed.
         found = {queue.name: queue for queue in first_queues(store, self._options, streaming=True)}
         self._hold(found)
@@ -73,39 +73,42 @@ class QueryRetention:
         starts = {name: position_range.start_of(store, q, starting) for name, q in found.items()}
         kept = {made.queue: made.position for made in self._subscribe(store, starts)}
         return Offset.initial(
-            {name: kept[name] if start in WORDS else start for name, start in starts.items()},
+            {
+                name: kept[name] if start in NAMED_STARTS else start
+                for name, start in starts.items()
+            },
             {name: queue.created_us for name, queue in found.items()},
         )
 
     def join(self, store: Store, queues: Iterable[str]) -> Positions:
-        """Where the query begins in queues that came to its pattern: their first messages."""
+        """Return the first messages of queues that came to the query's pattern: it begins there."""
         self._hold(position_range.infos(store, list(queues), streaming=True))
         made = self._subscribe(store, dict.fromkeys(queues, EARLIEST))
         return {subscription.queue: subscription.position for subscription in made}
 
     def hold(self, store: Store) -> None:
         """Hold the subscription from now on (YT4). Raises QueueInUse, and InvalidArgument."""
-        if not self._held:
+        if not self._locks:
             found = queues_read(store, self._options, streaming=True)
             self._hold({queue.name: queue for queue in found})
 
     def _hold(self, found: Mapping[str, QueueInfo]) -> None:
-        """Of these queues too, as far as they are not held yet."""
+        """Hold these queues too, as far as they are not held yet."""
         new = {name: self._subscription(queue) for name, queue in found.items()}
-        for name in self._held_queues & new.keys():
+        for name in self._locked_queues & new.keys():
             del new[name]
         if new:
             (subscription,) = set(new.values())
-            self._held.append(hold(self._options.path, new, subscription, self._env))
-            self._held_queues |= new.keys()
+            self._locks.append(hold(self._options.path, new, subscription, self._env))
+            self._locked_queues |= new.keys()
 
     def end(self) -> None:
         """Give up the hold and the leases, as the end of the process does."""
         if self._renewal is not None:
             self._renewal.release()
-        while self._held:
-            self._held.pop().release()
-        self._held_queues.clear()
+        while self._locks:
+            self._locks.pop().release()
+        self._locked_queues.clear()
 
     def lease(
         self,
@@ -196,7 +199,7 @@ class QueryRetention:
                 self._advance_in(store, end, there)
 
     def _advance_in(self, store: Store, end: Offset, queues: Iterable[str]) -> None:
-        """In these, all or none."""
+        """Advance in these, all or none."""
         names = list(queues)
         keys = self._commits.keys(end, names)
         unknown = set(keys.values()) - self._known.keys()
@@ -257,5 +260,5 @@ class QueryRetention:
     def _subscribe(self, store: Store, starts: Mapping[str, int]) -> list[SubscriptionInfo]:
         """The subscription in each queue; one that is there already stays where it is (YT1)."""
         assert self._options.subscription is not None  # checked by _subscription
-        words = {queue: WORDS.get(start, start) for queue, start in starts.items()}
-        return store.integration.subscribe_many(self._options.subscription, words)
+        named = {queue: NAMED_STARTS.get(start, start) for queue, start in starts.items()}
+        return store.integration.subscribe_many(self._options.subscription, named)

@@ -62,18 +62,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options: ReadOptions,
         schema: StructType,
         env: Env | None = None,
-        words: str | None = None,
+        schema_ddl: str | None = None,
         turn: LoadTurn | None = None,
         all_columns: bool = False,
     ) -> None:
-        """`words`: the schema of the typed queues that are read. `turn`: of this source.
+        """`schema_ddl`: the schema of the typed queues that are read. `turn`: of this source.
 
         `all_columns`: the query reads all columns that they have, and ends where they get more.
         """
         self._all_columns = all_columns
         self._turn = turn
         self._options = options = options if turn is None else turn.options()
-        self._reading = ReadPlan.of(options, schema, words)
+        self._reading = ReadPlan.of(options, schema, schema_ddl)
         self._initial: Offset | None = None
         self._target: Offset | None = None  # of a query with Trigger.AvailableNow
         self._latest: Offset | None = None
@@ -128,8 +128,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise position_range.gone(queue)
             position_range.warn_gone(queue)
         begin = self._joined(begin).in_queues_of(self._latest)
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        ends = self._planned.again(begin, self._latest, most)
+        max_messages = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        ends = self._planned.again(begin, self._latest, max_messages)
         if ends is None:
             ends = self._admitted(begin.positions, limit)
         self._end = replace(begin.moved_to(ends), subscription=self._options.subscription)
@@ -191,7 +191,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._turn.begin()
 
     def _joined(self, begin: Offset) -> Offset:
-        """With the queues that a pattern finds since, which have their subscription now."""
+        """Add the queues that a pattern finds since, which have their subscription now."""
         assert self._latest is not None
         new = sorted(set(self._latest.positions) - set(begin.positions))
         if not new:
@@ -201,7 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begin.beginning_at(found)
 
     def _admitted(self, begin: Positions, limit: ReadLimit) -> Positions:
-        """How far the micro-batch goes that follows: not at all while it waits for more."""
+        """Return where the next micro-batch ends: where it begins while it waits for more."""
         assert self._latest is not None
         options, available = self._options, self._latest.positions
         if isinstance(limit, ReadAllAvailable):
@@ -210,8 +210,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         is_lost = min(behind, default=0) < 0  # which the micro-batch is to say, and at once
         if self._target is None and not is_lost and not self._pace.is_due(sum(behind)):
             return begin
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else options.max_messages
-        ends = admit(begin, available, most)
+        max_messages = limit.max_rows if isinstance(limit, ReadMaxRows) else options.max_messages
+        ends = admit(begin, available, max_messages)
         max_bytes = options.max_bytes
         if max_bytes is None or not any(behind):
             return ends

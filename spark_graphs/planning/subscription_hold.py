@@ -28,7 +28,7 @@ def hold(path: str, queues: Iterable[str], subscription: str, env: Env | None = 
 
 
 def take(path: str, names: Sequence[str], error: Callable[[str], QueueInUse], env: Env) -> FileLock:
-    """All of the names, which are waited for. Raises the error for the first that stays taken."""
+    """Take all names, waiting for them. Raises the error for the first that stays taken."""
     deadline = env.monotonic() + HOLD_PATIENCE_SECONDS
     while True:
         found = try_to_take(path, names, env)
@@ -40,7 +40,7 @@ def take(path: str, names: Sequence[str], error: Callable[[str], QueueInUse], en
 
 
 def try_to_take(path: str, names: Sequence[str], env: Env) -> FileLock | str:
-    """See `Env.lock_names`."""
+    """Try to lock the names as `Env.lock_names` does."""
     return env.lock_names(f"{path}/run/readers", names)
 
 

@@ -68,7 +68,7 @@ def runner_of(store: Any, step: Step, restart: Any = "backoff") -> StepRunner:
         path=store.path,
         spark=spark,
         restart=restart,
-        told=lambda: None,
+        notify=lambda: None,
     )
 
 

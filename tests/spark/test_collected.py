@@ -12,7 +12,7 @@ from py4j.protocol import MEMORY_COMMAND_NAME, MEMORY_DEL_SUBCOMMAND_NAME
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 
-from quire.spark_graphs.graphs.batches.batch_inputs import HeldMessages, arrow_columns
+from quire.spark_graphs.graphs.batches.batch_inputs import LoadedMessages, arrow_columns
 from quire.spark_graphs.graphs.spark.collected_rows import JobFailed, collected
 from quire.spark_graphs.graphs.spark.error_reason import reason_of
 
@@ -30,7 +30,7 @@ def held(spark: SparkSession, *payloads: bytes) -> DataFrame:
     schema = arrow_columns(None)
     rows = [{"queue": "in", "position": n, "payload": each} for n, each in enumerate(payloads)]
     nullable = pa.schema([field.with_nullable(True) for field in schema])
-    source = HeldMessages("in", pa.Table.from_pylist(rows, schema=nullable))
+    source = LoadedMessages("in", pa.Table.from_pylist(rows, schema=nullable))
     return source.frame(spark, [(0, len(payloads))], by_tasks=False)
 
 

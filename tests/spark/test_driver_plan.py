@@ -11,9 +11,14 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as f
 
-from quire.spark_graphs.graphs.batches.batch_inputs import HeldMessages, Near, arrow_columns
+from quire.spark_graphs.graphs.batches.batch_inputs import LoadedMessages, Near, arrow_columns
 from quire.spark_graphs.graphs.batches.task_store import StoreFiles
-from quire.spark_graphs.graphs.failures.poison import FailsOf, KnownPoison, SelectedRows, tell_apart
+from quire.spark_graphs.graphs.failures.poison import (
+    FailsOf,
+    KnownPoison,
+    SelectedRows,
+    find_poison,
+)
 from quire.spark_graphs.graphs.functions.step_function import StepWork
 from quire.spark_graphs.graphs.preparing import prepare
 from quire.spark_graphs.graphs.steps.step_runner import Ended, StepRunner
@@ -30,11 +35,11 @@ DOUBLED = f"string({NUMBER} * 2) as payload"
 TOO_LONG = f"case when {NUMBER} = 7 then null else payload end as payload"  # which no writer takes
 
 
-def held(queue: str, payloads: list[bytes]) -> HeldMessages:
+def held(queue: str, payloads: list[bytes]) -> LoadedMessages:
     """Messages as a batch has them in memory."""
     rows = [{"queue": queue, "position": n, "payload": each} for n, each in enumerate(payloads)]
     nullable = pa.schema([field.with_nullable(True) for field in arrow_columns(None)])
-    return HeldMessages(queue, pa.Table.from_pylist(rows, schema=nullable))
+    return LoadedMessages(queue, pa.Table.from_pylist(rows, schema=nullable))
 
 
 def runner_of(spark: SparkSession, store: Any, function: Any, **options: Any) -> StepRunner:
@@ -48,14 +53,14 @@ def runner_of(spark: SparkSession, store: Any, function: Any, **options: Any) ->
         path=store.path,
         spark=spark,
         restart="never",
-        told=lambda: None,
+        notify=lambda: None,
     )
 
 
 class Trials:
     """How many there were, of the step and of its plans."""
 
-    def __init__(self, runner: StepRunner, inputs: list[HeldMessages]) -> None:
+    def __init__(self, runner: StepRunner, inputs: list[LoadedMessages]) -> None:
         near = [Near(each) for each in inputs]
         self._fails, self._plan = runner._trials(near, 0), runner._plans(near, 0)
         self._counts = [each.count for each in inputs]
@@ -81,7 +86,7 @@ class Trials:
     def told(self, planned: bool) -> list[tuple[int, int, str]]:
         """What is at fault, with the reasons."""
         plan = self.plan if planned else None
-        told = tell_apart(self._counts, self.fails, lambda telling: False, KnownPoison(), plan)
+        told = find_poison(self._counts, self.fails, lambda telling: False, KnownPoison(), plan)
         assert told.rows == sum(self._counts)
         return [(each.index, each.number, each.reason) for each in told.poison]
 

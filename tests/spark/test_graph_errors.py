@@ -14,7 +14,7 @@ import pytest
 from quire.errors import InvalidArgument
 from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs.run import Run
-from quire.spark_graphs.graphs.spark.error_reason import told
+from quire.spark_graphs.graphs.spark.error_reason import error_report
 from quire.spark_graphs.graphs.status import Phase
 from tests.kit.waiting import SECONDS, eventually
 from tests.spark.cluster import can_hide, cluster
@@ -102,10 +102,10 @@ CALLING = "An error occurred while calling o397.start.\n: "
 )
 def test_the_first_line_is_the_cause(error: Exception, first: str) -> None:
     """As Spark, Py4J and Python hand errors on; all that they say follows."""
-    assert told(error).splitlines()[0] == first
-    advised = told(error, ". Do this").splitlines()
+    assert error_report(error).splitlines()[0] == first
+    advised = error_report(error, ". Do this").splitlines()
     assert advised[0] == f"{first}. Do this"
-    assert told(error).endswith(str(error).splitlines()[-1] if str(error) else first)
+    assert error_report(error).endswith(str(error).splitlines()[-1] if str(error) else first)
 
 
 def failed(run: Run, step: str) -> str:

@@ -26,8 +26,8 @@ from quire.spark_graphs.graphs.batches.task_store import StoreFiles
 from quire.spark_graphs.graphs.definition import Limit, Step, limit_of, seconds_of
 from quire.spark_graphs.graphs.failures.dead_letters import (
     letter,
+    origin_of,
     own_attributes,
-    said_of,
     together,
 )
 from quire.spark_graphs.graphs.failures.poison import Poison
@@ -251,7 +251,7 @@ def test_a_dead_letter_says_where_it_comes_from(store: Any) -> None:
             txn.put_moved_many("dead", each)
     found = list(store.browse("dead"))
     assert (found[0].payload, found[0].correlation_id, found[0].priority) == (b"x", "c", 3)
-    assert said_of(found[0].attributes) == ("a", 7)
+    assert origin_of(found[0].attributes) == ("a", 7)
     assert own_attributes(found[0].attributes) == {"k": "v"}
     assert found[0].attributes["quire.reason"] == "no number"
     assert "ValueError: no number" in found[0].attributes["quire.trace"]

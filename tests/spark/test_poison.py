@@ -14,9 +14,9 @@ from quire.spark_graphs.graphs.failures.poison import (
     KnownPoison,
     NoPoison,
     Poison,
+    PoisonScan,
     SelectedRows,
-    Telling,
-    tell_apart,
+    find_poison,
     without,
 )
 from quire.spark_graphs.limits import POISON_WINDOW
@@ -45,12 +45,12 @@ def failing_with(bad: set[Row], tried: list[SelectedRows]) -> Fails:
     return fails
 
 
-def never(telling: Telling) -> bool:
+def never(telling: PoisonScan) -> bool:
     """There is time."""
     return False
 
 
-def over(tried: list[SelectedRows], most: int) -> Callable[[Telling], bool]:
+def over(tried: list[SelectedRows], most: int) -> Callable[[PoisonScan], bool]:
     """It is enough after so many trials."""
     return lambda telling: len(tried) >= most
 
@@ -73,7 +73,7 @@ def test_what_is_at_fault_is_found_and_nothing_else(rng: random.Random) -> None:
     """For any sizes of one to three inputs; with about two trials for each halving."""
     for counts, rows, bad in drawn(rng):
         tried: list[SelectedRows] = []
-        told = tell_apart(counts, failing_with(bad, tried), never)
+        told = find_poison(counts, failing_with(bad, tried), never)
         assert (told.rows, places(told.poison)) == (len(rows), sorted(bad))
         assert all(each.reason == f"row {(each.index, each.number)}" for each in told.poison)
         assert len(tried) <= 2 + (1 + len(bad)) * 2 * (len(rows).bit_length() + 1)
@@ -89,7 +89,7 @@ def test_it_ends_at_any_time_and_goes_on(rng: random.Random) -> None:
             tried: list[SelectedRows] = []
             most = rng.randint(1, 8)
             try:
-                told = tell_apart(counts, failing_with(bad, tried), over(tried, most), told)
+                told = find_poison(counts, failing_with(bad, tried), over(tried, most), told)
             except NoPoison:
                 assert set(places(told.poison)) == bad  # none among the others
                 break
@@ -130,7 +130,7 @@ def test_what_a_plan_says_is_tried(rng: random.Random, lies: str) -> None:
 
             return trial
 
-        told = tell_apart(counts, fails, never, KnownPoison(), plan)
+        told = find_poison(counts, fails, never, KnownPoison(), plan)
         assert (told.rows, places(told.poison)) == (len(rows), sorted(bad))
         assert all(each.reason == f"row {(each.index, each.number)}" for each in told.poison)
     assert said
@@ -147,7 +147,7 @@ def test_how_few_trials_of_the_step_a_plan_takes(rng: random.Random, share: floa
     def plan(index: int, run: tuple[int, int]) -> FailsOf:
         return lambda begin, end: of_plan([[(run[0] + begin, run[0] + end)]])
 
-    told = tell_apart([10_000], failing_with(bad, tried), never, KnownPoison(), plan)
+    told = find_poison([10_000], failing_with(bad, tried), never, KnownPoison(), plan)
     assert places(told.poison) == sorted(bad)
     assert len(tried) <= 4
 
@@ -157,7 +157,7 @@ def test_how_many_trials_a_share_takes(rng: random.Random, share: float) -> None
     """Of 10,000 rows: a logarithm for each where they are rare, about one a row where many are."""
     bad = {(0, n) for n in range(10_000) if rng.random() < share}
     tried: list[SelectedRows] = []
-    tell_apart([10_000], failing_with(bad, tried), never)
+    find_poison([10_000], failing_with(bad, tried), never)
     most = {0.001: 400, 0.01: 1_500, 0.1: 8_000, 0.9: 13_000, 1.0: 10_100}
     assert len(tried) < most[share], (share, len(bad), len(tried))
 
@@ -165,13 +165,13 @@ def test_how_many_trials_a_share_takes(rng: random.Random, share: float) -> None
 def test_where_no_message_is_at_fault() -> None:
     """The step fails without any, or only with two of them together."""
     with pytest.raises(NoPoison, match="without any message"):
-        tell_apart([5], lambda selection: ValueError(), never)
+        find_poison([5], lambda selection: ValueError(), never)
 
     def together(selection: SelectedRows) -> Exception | None:
         return ValueError() if len(rows_of(selection)) > 1 else None
 
     with pytest.raises(NoPoison, match="no message of it fails alone"):
-        tell_apart([5, 4], together, never)
+        find_poison([5, 4], together, never)
 
 
 def test_the_share_is_of_the_last_rows() -> None:

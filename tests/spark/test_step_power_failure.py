@@ -156,7 +156,7 @@ def opened(env: SimEnv, kind: type[StepRunner] = StepRunner) -> Iterator[tuple[A
                 path=PATH,
                 spark=spark,
                 restart="never",
-                told=lambda: None,
+                notify=lambda: None,
                 env=env,
             ),
         )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def cut(store: Store, begins: Positions, ends: Positions, limit: Limit) -> Positions:
-    """Where the batch ends that begins there, none beyond the ends, which are of one point (YCU1).
+    """Return where the batch ends that begins there, none beyond the ends, of one point (YCU1).
 
     The limit of bytes is not looked at: see `cut_bytes`.
     """
@@ -35,15 +35,15 @@ def cut(store: Store, begins: Positions, ends: Positions, limit: Limit) -> Posit
 
 
 def cut_bytes(
-    store: Store, begins: Positions, found: Positions, ends: Positions, most: int
+    store: Store, begins: Positions, found: Positions, ends: Positions, max_bytes: int
 ) -> Positions:
-    """Where it ends so that it has about so many bytes at most, none beyond `found`."""
-    return _aligned(store, begins, within(store, begins, found, ends, most), ends)
+    """Return where it ends with about so many bytes at most, none beyond `found`."""
+    return _aligned(store, begins, within(store, begins, found, ends, max_bytes), ends)
 
 
-def with_few_pieces(store: Store, begins: Positions, ends: Positions, most: int) -> Positions:
+def with_few_pieces(store: Store, begins: Positions, ends: Positions, max_pieces: int) -> Positions:
     """Ends, none beyond those given, before which there are not many more places than so many."""
-    found, room = dict(ends), most
+    found, room = dict(ends), max_pieces
     for queue, begin in begins.items():
         position, look = begin, FIRST_LOOK_MESSAGES
         while position < ends[queue]:

@@ -30,20 +30,20 @@ RowRange = tuple[int, int]
 """Rows from one number to before another."""
 
 
-def arrow_columns(words: str | None) -> pa.Schema:
-    """All columns of an input, as tasks read them; `words`: the schema of a typed queue."""
-    return to_arrow_schema(whole_schema(words))
+def arrow_columns(schema_ddl: str | None) -> pa.Schema:
+    """Return all columns of an input, as tasks read them; `schema_ddl`: of a typed queue."""
+    return to_arrow_schema(whole_schema(schema_ddl))
 
 
 class Framed(Protocol):
-    """What a function gets of one queue."""
+    """The messages of one queue, as a function gets them."""
 
     @property
     def queue(self) -> str:
-        """Which queue it is."""
+        """The name of the queue."""
 
     def frame(self, spark: SparkSession, runs: Sequence[RowRange], *, by_tasks: bool) -> DataFrame:
-        """Some messages, in order; read by tasks, or now, to travel with the job."""
+        """Return some messages, in order; read by tasks, or now, to travel with the job."""
 
 
 class Leased(Struct, frozen=True, dict=True):
@@ -52,11 +52,11 @@ class Leased(Struct, frozen=True, dict=True):
     queue: str
     pieces: tuple[QueuePiece, ...]
     store: TaskStore
-    words: str | None = None  # the schema of a typed queue
+    schema_ddl: str | None = None  # the schema of a typed queue
 
     @property
     def count(self) -> int:
-        """How many messages they are."""
+        """The number of messages."""
         return self._ends[-1] if self.pieces else 0
 
     @property
@@ -76,31 +76,31 @@ class Leased(Struct, frozen=True, dict=True):
             parts = partitions(pieces, None)
             numbers = spark.range(0, len(parts), 1, max(1, len(parts)))
             return numbers.mapInArrow(
-                PartReader(self.store, parts, self.words), whole_schema(self.words)
+                PartReader(self.store, parts, self.schema_ddl), whole_schema(self.schema_ddl)
             )
-        return _local(spark, replace(self, pieces=tuple(pieces)).held().rows, self.words)
+        return _local(spark, replace(self, pieces=tuple(pieces)).load().rows, self.schema_ddl)
 
-    def grown(self, words: str | None) -> Leased:
+    def grown(self, schema_ddl: str | None) -> Leased:
         """Return the input with the columns that its typed queue has got since the graph's start.
 
-        `words`: its schema now; None: as it was then.
+        `schema_ddl`: its schema now; None: as it was then.
         """
-        return replace(self, words=words or self.words)
+        return replace(self, schema_ddl=schema_ddl or self.schema_ddl)
 
     def message(self, number: int) -> pa.RecordBatch:
         """Return one of them, in all columns (see `arrow_columns`)."""
         part = QuirePartition(self._cut([(number, number + 1)]))
-        (found,) = self.store.read(part, self.words)
+        (found,) = self.store.read(part, self.schema_ddl)
         return found
 
     def position(self, number: int) -> int:
-        """Where a row is in its queue."""
+        """Return the position of a row in its queue."""
         index = bisect_right(self._ends, number)
         piece = self.pieces[index].piece
         return piece.first_position + number - (self._ends[index - 1] if index else 0)
 
     def number_at(self, position: int) -> int:
-        """How many rows are before a position of the queue."""
+        """Return how many rows are before a position of the queue."""
         found = 0
         for item in self.pieces:
             piece = item.piece
@@ -111,12 +111,14 @@ class Leased(Struct, frozen=True, dict=True):
         """Return some of them as an input of their own, in order."""
         return replace(self, pieces=tuple(self._cut(runs)))
 
-    def held(self) -> HeldMessages:
+    def load(self) -> LoadedMessages:
         """Return the input in memory: for many looks at a few messages."""
         with trouble():
-            found = list(self.store.read(QuirePartition(list(self.pieces)), self.words))
-        return HeldMessages(
-            self.queue, pa.Table.from_batches(found, arrow_columns(self.words)), self.words
+            found = list(self.store.read(QuirePartition(list(self.pieces)), self.schema_ddl))
+        return LoadedMessages(
+            self.queue,
+            pa.Table.from_batches(found, arrow_columns(self.schema_ddl)),
+            self.schema_ddl,
         )
 
     def _cut(self, runs: Sequence[RowRange]) -> list[QueuePiece]:
@@ -146,12 +148,12 @@ def _part_of(item: QueuePiece, first: int, last: int) -> QueuePiece:
     return replace(item, piece=cut, size_bytes=max(1, size))
 
 
-class HeldMessages(Struct, frozen=True):
+class LoadedMessages(Struct, frozen=True):
     """Messages that the driver has in memory: dead letters that are put back through a step."""
 
     queue: str
     rows: pa.Table  # in all columns that the queue has now
-    words: str | None = None  # the schema of a typed queue, when the graph was started
+    schema_ddl: str | None = None  # the schema of a typed queue, when the graph was started
 
     @property
     def count(self) -> int:
@@ -162,10 +164,10 @@ class HeldMessages(Struct, frozen=True):
         return int(self.rows.nbytes)
 
     def frame(self, spark: SparkSession, runs: Sequence[RowRange], *, by_tasks: bool) -> DataFrame:
-        rows = self.part(runs).rows.select(arrow_columns(self.words).names)
-        return _local(spark, rows, self.words)
+        rows = self.part(runs).rows.select(arrow_columns(self.schema_ddl).names)
+        return _local(spark, rows, self.schema_ddl)
 
-    def part(self, runs: Sequence[RowRange]) -> HeldMessages:
+    def part(self, runs: Sequence[RowRange]) -> LoadedMessages:
         if len(runs) == 1:
             ((begin, end),) = runs
             return replace(self, rows=self.rows.slice(begin, end - begin))
@@ -173,17 +175,17 @@ class HeldMessages(Struct, frozen=True):
         some = np.concatenate(numbers) if numbers else np.arange(0)
         return replace(self, rows=self.rows.take(some))
 
-    def held(self) -> HeldMessages:
+    def load(self) -> LoadedMessages:
         return self
 
-    def grown(self, words: str | None) -> HeldMessages:
+    def grown(self, schema_ddl: str | None) -> LoadedMessages:
         return self  # it has them
 
     def message(self, number: int) -> pa.RecordBatch:
         return self.rows.slice(number, 1).combine_chunks().to_batches()[0]
 
 
-Input = Leased | HeldMessages
+Input = Leased | LoadedMessages
 """The messages of one queue in one batch."""
 
 
@@ -193,20 +195,22 @@ class Near:
     def __init__(self, source: Input) -> None:
         self._source = source
         self._first = self._end = 0
-        self._held: HeldMessages | None = None  # rows from the first to before the end
+        self._loaded: LoadedMessages | None = None  # rows from the first to before the end
 
     def part(self, runs: Sequence[RowRange]) -> Input:
-        """As that of an input; what is small does not come from the store each time."""
+        """Return a part as an input's; what is small does not come from the store each time."""
         found = self._source.part(runs)
         if not runs or found.size_bytes > LOCAL_BYTES:
             return found
         begin, end = runs[0][0], runs[-1][1]
-        if self._held is None or begin < self._first or end > self._end:
-            self._hold(begin, end)
-        assert self._held is not None
-        return self._held.part([(first - self._first, last - self._first) for first, last in runs])
+        if self._loaded is None or begin < self._first or end > self._end:
+            self._load(begin, end)
+        assert self._loaded is not None
+        return self._loaded.part(
+            [(first - self._first, last - self._first) for first, last in runs]
+        )
 
-    def _hold(self, begin: int, end: int) -> None:
+    def _load(self, begin: int, end: int) -> None:
         """These rows, and of those behind them what is small with them."""
         self._end = self._source.count
         while True:
@@ -214,28 +218,28 @@ class Near:
             if found.size_bytes <= LOCAL_BYTES or self._end == end:
                 break
             self._end = max(end, (begin + self._end) // 2)
-        self._first, self._held = begin, found.held()
+        self._first, self._loaded = begin, found.load()
 
 
-def empty(queue: str, store: TaskStore, words: str | None) -> Leased:
+def empty(queue: str, store: TaskStore, schema_ddl: str | None) -> Leased:
     """An input without messages, by which a function is tried."""
-    return Leased(queue, (), store, words)
+    return Leased(queue, (), store, schema_ddl)
 
 
-def _local(spark: SparkSession, rows: pa.Table, words: str | None) -> DataFrame:
+def _local(spark: SparkSession, rows: pa.Table, schema_ddl: str | None) -> DataFrame:
     """Rows of all columns that travel with the job."""
     if rows.num_rows:
-        return _made(spark, rows, words)
+        return _made(spark, rows, schema_ddl)
     # Spark cannot make a DataFrame of an Arrow table without rows (4.3); this needs no job either.
     # Made of rows, Arrow would import pandas for it, here and so in each of Spark's workers.
-    schema = arrow_columns(words)
+    schema = arrow_columns(schema_ddl)
     nulls = pa.Table.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
-    return _made(spark, nulls, words).limit(0)
+    return _made(spark, nulls, schema_ddl).limit(0)
 
 
-def _made(spark: SparkSession, rows: pa.Table, words: str | None) -> DataFrame:
-    """As `createDataFrame` makes it, which asks the JVM for all that the rows' schema says."""
-    schema = whole_schema(words)
+def _made(spark: SparkSession, rows: pa.Table, schema_ddl: str | None) -> DataFrame:
+    """Make it as `createDataFrame` does, which asks the JVM for all that the rows' schema says."""
+    schema = whole_schema(schema_ddl)
     if not hasattr(spark, "_jsparkSession"):  # Spark Connect
         return spark.createDataFrame(rows, schema)
     return frame_of_arrow(spark, rows, schema, BLOCK_ROWS)

@@ -50,12 +50,12 @@ class Batch(Struct, frozen=True):
 
     @property
     def messages(self) -> int:
-        """How many messages it has."""
+        """The number of its messages."""
         return sum(each.count for each in self.inputs)
 
     @property
     def removed(self) -> int:
-        """How many messages of its ranges are not there any more (YPL1)."""
+        """The number of messages of its ranges that are not there any more (YPL1)."""
         return sum(self.ends.values()) - sum(self.begins.values()) - self.messages
 
 
@@ -72,13 +72,13 @@ class Planner:
     ) -> None:
         self._markers = None if marker is None else Markers(marker, created_us, tasks)
         self._created_us = created_us
-        self._limit = self._most = limit
+        self._limit = self._full_limit = limit
         self._tasks = tasks
         self._schemas = schemas
 
     @property
     def limit(self) -> Limit:
-        """What a batch has at most."""
+        """The most that a batch has."""
         return self._limit
 
     @property
@@ -92,7 +92,7 @@ class Planner:
         Those that end behind markers and nowhere else stay as they are.
         """
         self.narrow(messages)
-        self._most = self._limit
+        self._full_limit = self._limit
 
     def narrow(self, messages: int) -> None:
         """The next batches have no more messages than that, until they grow again.
@@ -103,14 +103,14 @@ class Planner:
             self._limit = Limit(max(1, messages), self._limit.size_bytes)
 
     def can_narrow(self, messages: int) -> bool:
-        """Whether a batch of so many messages can be planned with fewer."""
+        """Return True if a batch of so many messages can be planned with fewer."""
         return self._limit != UNLIMITED and 1 < messages <= self._limit.messages
 
     def grow(self) -> None:
         """A batch went well: the next may have twice as many messages, up to the limit."""
-        if self._limit != self._most:
-            most = min(2 * self._limit.messages, self._most.messages)
-            self._limit = Limit(most, self._limit.size_bytes)
+        if self._limit != self._full_limit:
+            messages = min(2 * self._limit.messages, self._full_limit.messages)
+            self._limit = Limit(messages, self._limit.size_bytes)
 
     def plan(
         self,
@@ -171,7 +171,7 @@ class Planner:
         return self._leased(store, begins, ends, whole)
 
     def _is_too_large(self, batch: Batch) -> bool:
-        """Whether it has more bytes than it may."""
+        """Return True if it has more bytes than it may."""
         return sum(each.size_bytes for each in batch.inputs) > self._limit.size_bytes
 
     def _leased(self, store: Store, begins: Positions, ends: Positions, whole: bool) -> Batch:
@@ -211,7 +211,7 @@ def release(path: str, batch: Batch) -> None:
 
 
 def standing(store: Store, queues: Mapping[str, str]) -> Positions:
-    """Where subscriptions stand, by queue. Raises QueueNotFound, SubscriptionNotFound."""
+    """Return where subscriptions stand, by queue. Raises QueueNotFound, SubscriptionNotFound."""
     found: Positions = {}
     for queue, name in queues.items():
         for each in store.subscriptions(queue):

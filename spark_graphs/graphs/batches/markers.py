@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class AwaitedMarker(Struct, frozen=True):
-    """That a step has found no marker which all its inputs have, and where it has looked."""
+    """A search that has found no marker which all inputs have, and where it has looked."""
 
     lacking: Mapping[str, str]  # by queue: the marker that it does not have yet; "": any
     begins: Positions
@@ -44,7 +44,7 @@ class AwaitedMarker(Struct, frozen=True):
     is_complete: bool  # looking on there would find nothing
 
     def is_about(self, positions: Mapping[str, tuple[int, int]]) -> bool:
-        """Whether between these positions, by queue, there is nothing else to be found."""
+        """Return True if between these positions, by queue, there is nothing else to be found."""
         return self.is_complete and all(
             self.begins.get(queue) == begin and self.ends[queue] >= end
             for queue, (begin, end) in positions.items()
@@ -52,7 +52,7 @@ class AwaitedMarker(Struct, frozen=True):
 
 
 class _Searched(Struct):
-    """What is known of an input."""
+    """The markers of an input, as far as they were looked for."""
 
     begin: int = 0
     end: int = 0
@@ -64,7 +64,7 @@ class _Searched(Struct):
         return self.size_bytes >= MARKERS_BYTES
 
     def move(self, begin: int) -> None:
-        """It is read from there on; what lies before is forgotten (YMK2)."""
+        """Begin at a position; what lies before is forgotten (YMK2)."""
         if not self.begin <= begin <= self.end:
             self.begin = self.end = begin
             self.size_bytes = 0
@@ -111,7 +111,7 @@ class Markers:
         return found
 
     def _is_complete(self, ends: Positions) -> bool:
-        """Whether all is searched, as far as it may be."""
+        """Return True if all is searched, as far as it may be."""
         return all(each.end >= ends[queue] or each.is_full for queue, each in self._inputs.items())
 
     def _search(self, store: Store, queue: str, end: int, room: int) -> int:

@@ -45,9 +45,9 @@ class RowRefused(Exception):
 
 
 class TaskStore(Protocol):
-    """What the tasks of a step need of a store. It is pickled, and used in other processes."""
+    """A store as the tasks of a step need it. It is pickled, and used in other processes."""
 
-    def read(self, part: QuirePartition, words: str | None) -> Iterator[pa.RecordBatch]:
+    def read(self, part: QuirePartition, schema_ddl: str | None) -> Iterator[pa.RecordBatch]:
         """The messages of a part, in its order, in all columns that queues of this schema have."""
 
     def write(
@@ -75,8 +75,8 @@ class StoreFiles(Struct, frozen=True):
     store_id: int
     priorities: Mapping[str, int] = field(default_factory=dict)  # see `Target`
 
-    def read(self, part: QuirePartition, words: str | None) -> Iterator[pa.RecordBatch]:
-        return ReadPlan.whole(self.path, words).read(part)
+    def read(self, part: QuirePartition, schema_ddl: str | None) -> Iterator[pa.RecordBatch]:
+        return ReadPlan.whole(self.path, schema_ddl).read(part)
 
     def write(
         self, rows: Iterator[pa.RecordBatch], queue: str | None, routes: Routes | None
@@ -105,13 +105,13 @@ class PartReader(Struct, frozen=True):
 
     store: TaskStore
     parts: Sequence[QuirePartition]
-    words: str | None  # the schema of typed queues
+    schema_ddl: str | None  # the schema of typed queues
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with trouble():
-                    yield from self.store.read(self.parts[number], self.words)
+                    yield from self.store.read(self.parts[number], self.schema_ddl)
 
 
 class PartWriter(Struct, frozen=True):
@@ -149,7 +149,7 @@ class PartWriter(Struct, frozen=True):
 
 
 def fragments_of(rows: Sequence[Sequence[bytes]]) -> list[Fragment]:
-    """What the tasks have returned, in the order of the tasks, which is that of the rows."""
+    """Return the fragments of all tasks, in the order of the tasks, which is that of the rows."""
     return [fragment for row in rows for fragment in pickle.loads(row[0])]
 
 

@@ -45,18 +45,18 @@ def letter(
     reason: str,
     trace: str,
     now_us: int,
-    dead_words: str | None = None,
+    dead_schema_ddl: str | None = None,
 ) -> Letter:
     """The message of a batch of one row, in all columns of its input, as a dead letter (YDL1).
 
-    `dead_words`: the schema of the queue for dead letters, where it has the columns of the input;
+    `dead_schema_ddl`: the schema of the queue for dead letters, if it has the columns of the input;
     None: it has bytes. A column that the input has got since, and it has not, is left out where it
     is null; else the letter is refused when it is put.
     """
     is_typed = META in message.schema.names
     row = (message.column(META) if is_typed else message).to_pylist()[0]
     own = dict(row["attributes"] or ())
-    said = {
+    origin = {
         QUEUE: row["queue"],
         SUBSCRIPTION: subscription,
         POSITION: str(row["position"]),
@@ -66,12 +66,12 @@ def letter(
         TIME: str(now_us),
     }
     row = {name: row.get(name) for name in _SCHEMA.names} | dict.fromkeys(_UNSET)
-    row["attributes"] = list(_fitting(own, said, {TRACE: _end(trace, DEAD_TRACE_BYTES)}).items())
+    row["attributes"] = list(_fitting(own, origin, {TRACE: _end(trace, DEAD_TRACE_BYTES)}).items())
     if is_typed:
         columns = message.select([name for name in message.schema.names if name != META])
-        if dead_words is not None:
+        if dead_schema_ddl is not None:
             del row["payload"]
-            there = schema_of_words(dead_words).names
+            there = schema_of_words(dead_schema_ddl).names
             names = columns.schema.names
             columns = columns.select(
                 [each for each in names if each in there or not columns.column(each).null_count]
@@ -93,18 +93,18 @@ def together(letters: Iterable[Letter]) -> list[pa.RecordBatch]:
     return found
 
 
-def said_of(attributes: Mapping[str, str]) -> tuple[str, int]:
+def origin_of(attributes: Mapping[str, str]) -> tuple[str, int]:
     """The queue and the position that a dead letter comes from."""
     return attributes[QUEUE], int(attributes.get(POSITION, "0"))
 
 
 def own_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Those that the message had."""
+    """Return the attributes that the message had."""
     return {key: text for key, text in attributes.items() if not key.startswith(OWN_PREFIX)}
 
 
-def _fitting(own: dict[str, str], said: dict[str, str], more: dict[str, str]) -> dict[str, str]:
-    for both in ({**own, **said, **more}, {**own, **said}):
+def _fitting(own: dict[str, str], origin: dict[str, str], more: dict[str, str]) -> dict[str, str]:
+    for both in ({**own, **origin, **more}, {**own, **origin}):
         size = sum(len(text.encode()) for pair in both.items() for text in pair)
         if len(both) <= MAX_ATTRIBUTES and size <= MAX_ATTRIBUTES_BYTES:
             return both

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.libraries.late_imports import importing
-from quire.spark_graphs.graphs.batches.batch_inputs import Framed, HeldMessages, Input, RowRange
+from quire.spark_graphs.graphs.batches.batch_inputs import Framed, Input, LoadedMessages, RowRange
 from quire.spark_graphs.graphs.functions.kept_values import KeptValues
 from quire.spark_graphs.graphs.functions.step_function import StepWork
-from quire.spark_graphs.graphs.spark.collected_rows import asked, called, in_words
+from quire.spark_graphs.graphs.spark.collected_rows import call_jvm, exception_text, readable_error
 from quire.spark_graphs.graphs.spark.session import quiet
 
 from .poison import FailsOf
@@ -45,7 +45,7 @@ _ONE_TO_ONE: Final = "org.apache.spark.OneToOneDependency"
 
 
 class _Unplanned(Exception):
-    """What the function returns cannot be tried so."""
+    """The outputs of a function that cannot be tried by a plan."""
 
 
 def plan_in_driver(
@@ -56,20 +56,20 @@ def plan_in_driver(
     number: int,
     values: Callable[[], KeptValues],
 ) -> FailsOf | None:
-    """What the step fails with, of any of the rows of an input; None: it cannot be told so.
+    """Return trials of any of the rows of an input; None: there is no plan for them.
 
     `inputs`: the others have no rows. Should the function fail, it does so without the plan too.
     """
     if not hasattr(spark, "_jsparkSession"):  # Spark Connect
         return None
     rows = inputs[index]
-    assert isinstance(rows, HeldMessages)
+    assert isinstance(rows, LoadedMessages)
     try:
         driver = _Driver(spark, rows)
-        given: list[Framed] = [*inputs]
-        given[index] = driver
+        frames: list[Framed] = [*inputs]
+        frames[index] = driver
         with _jobs_refused(spark), quiet():
-            outputs = work.called(given, [[]] * len(given), number, values)
+            outputs = work.called(frames, [[]] * len(frames), number, values)
             plans = [driver.stages_of(each) for each in outputs.values()]
     except Exception as error:  # noqa: BLE001 - the function's, or of a Spark that has other names
         _log.debug("step %s is tried without a plan: %r", work.step.name, error)
@@ -93,7 +93,7 @@ def _jobs_refused(spark: SparkSession) -> Iterator[None]:
 class _Driver:
     """The rows of an input, as a function gets them; they are nowhere but in the driver."""
 
-    def __init__(self, spark: SparkSession, rows: HeldMessages) -> None:
+    def __init__(self, spark: SparkSession, rows: LoadedMessages) -> None:
         self.queue = rows.queue
         self._spark = spark
         local = rows.frame(spark, [(0, rows.count)], by_tasks=False)._jdf
@@ -121,7 +121,7 @@ class _Driver:
         return DataFrame(self._frame, spark)
 
     def stages_of(self, rows: DataFrame) -> Any:
-        """What makes rows of a partition of rows. Raises _Unplanned (YDP1)."""
+        """Return the stages that make rows of a partition of rows. Raises _Unplanned (YDP1)."""
         query = rows._jdf.queryExecution()
         nodes = [query.executedPlan()]
         for node in nodes:
@@ -138,21 +138,21 @@ class _Driver:
         return found
 
     def trials(self, plans: Sequence[Any]) -> FailsOf:
-        """What making rows of some of them fails with."""
+        """Return a function that makes rows of some of them, and returns its error."""
         with importing():
             from py4j.protocol import Py4JJavaError
 
         partition = self._jvm.org.apache.spark.rdd.ParallelCollectionPartition
         task = getattr(getattr(self._jvm, "org.apache.spark.TaskContext$"), "MODULE$").empty()
-        ask = asked(self._spark)
+        ask = exception_text(self._spark)
 
         def fails(begin: int, end: int) -> Exception | None:
             some = partition(0, 0, self._rows.slice(begin, end), self._kind)
             try:
                 for each in plans:
-                    called(called(each, "iterator", some, task), "size")
+                    call_jvm(call_jvm(each, "iterator", some, task), "size")
             except Py4JJavaError as error:
-                return in_words(error, ask)
+                return readable_error(error, ask)
             return None
 
         return fails

@@ -16,7 +16,16 @@ from quire.env import Env
 from quire.spark_graphs.graphs.batches.batch_inputs import Leased
 from quire.spark_graphs.limits import MOST_DEAD_LETTERS, POISON_WINDOW
 
-from .poison import Fails, KnownPoison, NoPoison, PlanRange, Poison, Telling, numbers_of, tell_apart
+from .poison import (
+    Fails,
+    KnownPoison,
+    NoPoison,
+    PlanRange,
+    Poison,
+    PoisonScan,
+    find_poison,
+    numbers_of,
+)
 
 
 class Broken(Exception):
@@ -32,7 +41,7 @@ class Smaller(Exception):
 
 
 class RecentRows:
-    """Which of a step's last rows were poison."""
+    """The poison among a step's last rows."""
 
     def __init__(self) -> None:
         self._rows = 0
@@ -49,14 +58,14 @@ class RecentRows:
         return failed, min(self._rows + rows, POISON_WINDOW)
 
     def add(self, rows: int, poison: Sequence[int]) -> None:
-        """So many rows are done with, these of them as poison."""
+        """Count so many rows as done, these of them as poison."""
         found = [*self._poison, *(self._rows + each for each in poison)]
         self._rows += rows
         self._poison = found[bisect_left(found, self._rows - POISON_WINDOW) :]
 
 
-class Apart:
-    """What a step knows of messages that it fails with."""
+class StepPoison:
+    """The poison of a step: messages that it fails with, as far as they are found."""
 
     def __init__(self, share: float, seconds: float, env: Env) -> None:
         """`share`, `seconds`: how much of it is too much, and how long to look for it."""
@@ -70,11 +79,11 @@ class Apart:
 
     @property
     def is_slow(self) -> bool:
-        """Whether this batch took so long that the next one should not be larger."""
+        """True if this batch took so long that the next one should not be larger."""
         return self._spent > self._seconds / 2
 
     def known(self, inputs: Sequence[Leased]) -> KnownPoison:
-        """What of a batch is told apart already."""
+        """Return what is known already of a batch's poison."""
         rows = 0
         for each in inputs:
             below = each.number_at(self._ends.get(each.queue, 0))
@@ -83,14 +92,14 @@ class Apart:
                 break
         numbers = {each.queue: index for index, each in enumerate(inputs)}
         found = []
-        for (queue, position), one in self._poison.items():
+        for (queue, position), poison in self._poison.items():
             source = inputs[numbers[queue]]
             number = source.number_at(position)
             if number < source.count and source.position(number) == position:
-                found.append(Poison(numbers[queue], number, one.reason, one.trace))
+                found.append(Poison(numbers[queue], number, poison.reason, poison.trace))
         return KnownPoison(rows, tuple(sorted(found, key=lambda each: (each.index, each.number))))
 
-    def tell(
+    def isolate(
         self,
         inputs: Sequence[Leased],
         fails: Fails,
@@ -99,7 +108,7 @@ class Apart:
         cut: bool,
         plan: PlanRange | None = None,
     ) -> KnownPoison:
-        """All of a batch that fails without what is known to be poison (see `tell_apart`).
+        """Find all of a batch that fails without what is known to be poison (see `find_poison`).
 
         `cut`: whether it can be planned with fewer messages; else it takes as long as it takes.
         Raises NoPoison, Broken, Smaller.
@@ -108,33 +117,33 @@ class Apart:
         began = self._env.monotonic()
         deadline = began + (self._seconds if cut else sys.maxsize)
 
-        def is_enough(telling: Telling) -> bool:
-            self._check_share(telling.rows, telling.numbers, telling.poison)
-            is_much = len(telling.poison) - len(known.poison) >= MOST_DEAD_LETTERS and cut
+        def is_enough(scan: PoisonScan) -> bool:
+            self._check_share(scan.rows, scan.numbers, scan.poison)
+            is_much = len(scan.poison) - len(known.poison) >= MOST_DEAD_LETTERS and cut
             return is_much or self._env.monotonic() >= deadline
 
         try:
-            told = tell_apart(counts, fails, is_enough, known, plan)
+            found = find_poison(counts, fails, is_enough, known, plan)
         except NoPoison:
             self._forget()
             raise
         finally:
             self._spent += self._env.monotonic() - began
-        self._check_share(told.rows, numbers_of(counts, told.poison), told.poison)
-        self._remember(inputs, told)
+        self._check_share(found.rows, numbers_of(counts, found.poison), found.poison)
+        self._remember(inputs, found)
         total = sum(counts)
-        if told.rows < total:
-            raise Smaller(told.rows or max(1, total // 2))
-        return told
+        if found.rows < total:
+            raise Smaller(found.rows or max(1, total // 2))
+        return found
 
-    def _remember(self, inputs: Sequence[Leased], told: KnownPoison) -> None:
-        left = told.rows
+    def _remember(self, inputs: Sequence[Leased], found: KnownPoison) -> None:
+        left = found.rows
         for each in inputs:
             below = min(left, each.count)
             if below:
                 self._ends[each.queue] = each.position(below - 1) + 1
             left -= below
-        for poison in told.poison:
+        for poison in found.poison:
             source = inputs[poison.index]
             self._poison[source.queue, source.position(poison.number)] = poison
 

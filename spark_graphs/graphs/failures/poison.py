@@ -40,7 +40,7 @@ class Poison(Struct, frozen=True):
 
     @classmethod
     def of(cls, index: int, number: int, error: Exception) -> Self:
-        """With what the step fails with."""
+        """Describe a message by the error that the step fails with."""
         trace = "".join(traceback.format_exception(error))
         return cls(index, number, reason_of(error)[:DEAD_REASON_BYTES], trace[-DEAD_TRACE_BYTES:])
 
@@ -50,7 +50,7 @@ class NoPoison(Exception):
 
 
 class KnownPoison(Struct, frozen=True):
-    """What is known of a batch's first rows: input after input, in the order of their numbers."""
+    """The poison among a batch's first rows: input after input, in the order of their numbers."""
 
     rows: int = 0
     poison: tuple[Poison, ...] = ()  # among them, in their order
@@ -59,10 +59,10 @@ class KnownPoison(Struct, frozen=True):
 _NOTHING_KNOWN: Final = KnownPoison()
 
 
-def tell_apart(
+def find_poison(
     counts: Sequence[int],
     fails: Fails,
-    is_enough: Callable[[Telling], bool],
+    is_enough: Callable[[PoisonScan], bool],
     known: KnownPoison = _NOTHING_KNOWN,
     plan: PlanRange | None = None,
 ) -> KnownPoison:
@@ -74,25 +74,25 @@ def tell_apart(
     """
     if not known.rows and fails(_selection(counts, 0, 0)) is not None:
         raise NoPoison("it fails without any message too")
-    telling = Telling(counts, fails, is_enough, known, plan)
-    telling.go_on()
-    if telling.rows == sum(counts) and len(telling.poison) == len(known.poison):
+    scan = PoisonScan(counts, fails, is_enough, known, plan)
+    scan.scan_all()
+    if scan.rows == sum(counts) and len(scan.poison) == len(known.poison):
         raise NoPoison("no message of it fails alone")
-    return KnownPoison(telling.rows, tuple(telling.poison))
+    return KnownPoison(scan.rows, tuple(scan.poison))
 
 
-class Telling:
-    """What is known of a batch's first rows while more of them are told apart."""
+class PoisonScan:
+    """The search for poison: what is known of a batch's first rows while it goes on."""
 
     def __init__(
         self,
         counts: Sequence[int],
         fails: Fails,
-        is_enough: Callable[[Telling], bool],
+        is_enough: Callable[[PoisonScan], bool],
         known: KnownPoison,
         plan: PlanRange | None,
     ) -> None:
-        """See `tell_apart`."""
+        """Begin the search: the arguments are those of `find_poison`."""
         self.rows = known.rows
         self.poison = list(known.poison)
         self.numbers = numbers_of(counts, known.poison)  # the poison's, among all inputs' rows
@@ -103,12 +103,12 @@ class Telling:
         self._kinds: dict[str, int] = {}  # of errors, with the first of the poison of each
         self._unplanned = 0  # rows before this one are tried without a plan
 
-    def go_on(self) -> None:
+    def scan_all(self) -> None:
         """Tell all rows apart, or until it is enough."""
         total = sum(self._counts)
-        self._tell(total, total, self._together, self._by_plan)
+        self._scan(total, total, self._together, self._by_plan)
 
-    def _tell(self, stop: int, end: int, fails: FailsOf, by_plan: Callable[[int], bool]) -> None:
+    def _scan(self, stop: int, end: int, fails: FailsOf, by_plan: Callable[[int], bool]) -> None:
         """Tell rows apart up to `stop`; those before `end` are seen to fail, if there are any.
 
         After a row that fails as many are tried at once as there were good ones before it, then
@@ -161,7 +161,7 @@ class Telling:
             return planned(first - begin, last - begin)
 
         self._kinds.clear()
-        self._tell(end, 0, alone, _no_plan)
+        self._scan(end, 0, alone, _no_plan)
         stop, found = self.rows, self.numbers[before:]
         if found and all(
             self._is_so(each) for each in {*self._kinds.values(), len(self.poison) - 1}
@@ -170,7 +170,7 @@ class Telling:
             if not others or self._fails(self._of(index, others, number - begin)) is None:
                 return True
             self._forget(begin, before)
-            self._tell(stop, 0, lambda *some: alone(*some) or self._together(*some), _no_plan)
+            self._scan(stop, 0, lambda *some: alone(*some) or self._together(*some), _no_plan)
             return True
         self._forget(begin, before)
         self._unplanned = end
@@ -182,10 +182,12 @@ class Telling:
         return self._fails(_selection(self._counts, begin, end))
 
     def _is_so(self, poison: int) -> bool:
-        """Whether the step fails with it, as the plan says."""
-        said, row = self.poison[poison], self.numbers[poison]
+        """Return True if the step fails with it, as the plan says."""
+        known, row = self.poison[poison], self.numbers[poison]
         error = self._together(row, row + 1)
-        return error is not None and said.reason == Poison.of(said.index, said.number, error).reason
+        return (
+            error is not None and known.reason == Poison.of(known.index, known.number, error).reason
+        )
 
     def _of(self, index: int, rows: Sequence[RowRange], ahead: int) -> SelectedRows:
         """Rows of one input; `ahead`: what makes their numbers there of those among all rows."""
@@ -202,7 +204,7 @@ class Telling:
         self.rows += 1
 
     def _forget(self, rows: int, poison: int) -> None:
-        """All but so much."""
+        """Forget all but so much."""
         self.rows = rows
         del self.poison[poison:], self.numbers[poison:]
 
@@ -212,7 +214,7 @@ def _no_plan(end: int) -> bool:
 
 
 def without(counts: Sequence[int], poison: Sequence[Poison]) -> SelectedRows:
-    """All rows but these."""
+    """Return all rows but these."""
     numbers: list[list[int]] = [[] for _ in counts]
     for each in poison:
         numbers[each.index].append(each.number)
@@ -226,7 +228,7 @@ def numbers_of(counts: Sequence[int], poison: Iterable[Poison]) -> list[int]:
 
 
 def _gaps(begin: int, end: int, numbers: Iterable[int]) -> list[RowRange]:
-    """What is between them, from `begin` to before `end`."""
+    """Return the runs between them, from `begin` to before `end`."""
     runs = []
     for number in numbers:
         runs.append((begin, number))

@@ -21,7 +21,7 @@ from quire.libraries.late_imports import importing
 from quire.spark_graphs.graphs.batches.batch_inputs import empty
 from quire.spark_graphs.graphs.batches.task_store import TaskStore
 from quire.spark_graphs.graphs.definition import Step
-from quire.spark_graphs.graphs.spark.error_reason import told
+from quire.spark_graphs.graphs.spark.error_reason import error_report
 from quire.spark_graphs.graphs.spark.session import quiet
 from quire.spark_graphs.limits import EXECUTOR_TASKS, EXECUTOR_TRIAL_SECONDS
 
@@ -37,7 +37,7 @@ _log: Final = logging.getLogger("quire.spark_graphs")
 
 @contextlib.contextmanager
 def analysed(step: Step) -> Iterator[None]:
-    """What Spark finds wrong with a step's plan is an InvalidArgument that names the step."""
+    """Turn what Spark finds wrong with a step's plan into InvalidArgument with the step's name."""
     with importing():
         from pyspark.errors import AnalysisException
 
@@ -64,16 +64,16 @@ def try_out(work: StepWork) -> None:
     except InvalidArgument:
         raise
     except Exception as error:
-        name = work.step.name
+        name, report = work.step.name, error_report(error)
         if not _may_be_for_lack(error):
             raise InvalidArgument(
-                f"step '{name}': its function fails, and no message is at fault: {told(error)}"
+                f"step '{name}': its function fails, and no message is at fault: {report}"
             ) from error
-        _log.warning("step %s fails without messages: %s", name, told(error).partition("\n")[0])
+        _log.warning("step %s fails without messages: %s", name, report.partition("\n")[0])
 
 
 def _may_be_for_lack(error: Exception) -> bool:
-    """Whether a function may fail so only since there are no messages: of a None, or of nothing."""
+    """Return True if a function may fail so only for lack of messages: with a None, or nothing."""
     with importing():
         from pyspark.errors import PySparkAttributeError, PySparkTypeError
 

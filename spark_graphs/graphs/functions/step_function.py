@@ -85,11 +85,11 @@ class StepWork:
         return fragments
 
     def forget_written(self) -> None:
-        """What follows are a few rows, whatever the last batch has written."""
+        """Expect a few rows next, whatever the last batch has written."""
         self._written_bytes = 0
 
     def _is_small(self, inputs: Sequence[Input]) -> bool:
-        """Whether a batch's rows may travel with its job, and what becomes of them too (YWO1)."""
+        """Return True if a batch's rows, and its outputs', may travel with its job (YWO1)."""
         return sum(each.size_bytes for each in inputs) + self._written_bytes <= LOCAL_BYTES
 
     def called(
@@ -101,7 +101,7 @@ class StepWork:
         *,
         by_tasks: bool = False,
     ) -> Mapping[str | None, DataFrame]:
-        """What the function returns for some rows of each input, which nobody has asked for yet."""
+        """Call the function for some rows of each input; its outputs are not made yet."""
         by_queue = {
             each.queue: each.frame(self._spark, some, by_tasks=by_tasks)
             for each, some in zip(inputs, runs, strict=True)
@@ -117,7 +117,7 @@ class StepWork:
             _running.values = None
 
     def outputs(self, returned: object) -> Mapping[str | None, DataFrame]:
-        """What a function has returned, by queue; None: each row says its own. (YWO2)
+        """Return what a function has returned, by queue; None: each row says its own (YWO2).
 
         Raises InvalidArgument for what is no output of the step.
         """
@@ -174,7 +174,7 @@ class StepWork:
 
 
 def is_too_much(error: Exception) -> bool:
-    """Whether it is of a result that is too large for the driver."""
+    """Return True for the error of a result that is too large for the driver."""
     return _TOO_MUCH in text_of(error)
 
 
@@ -192,7 +192,7 @@ def with_queues(outputs: Mapping[str | None, DataFrame]) -> DataFrame:
 
 
 def whole(inputs: Sequence[Input]) -> list[list[RowRange]]:
-    """All rows of each input."""
+    """Return all rows of each input."""
     return [[(0, each.count)] for each in inputs]
 
 
@@ -214,7 +214,7 @@ def _frame(step: Step, returned: Any) -> DataFrame:
 
 
 def _type_name(value: object) -> str:
-    """With its module, as pandas has a DataFrame too."""
+    """Return the type's name with its module, as pandas has a DataFrame too."""
     kind = type(value)
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 

@@ -29,15 +29,15 @@ _KIND: Final = re.compile(r"(?:[a-z][\w$]*\.)*(?:Spark(?=\w+Exception))?([A-Z]\w
 class JobFailed(Exception):
     """Spark has failed to make rows: what it says, with its causes and without Java's frames."""
 
-    def __init__(self, said: str) -> None:
+    def __init__(self, text: str) -> None:
         """`said`: the kind of Java's error, and its message."""
-        found = _KIND.match(said)
+        found = _KIND.match(text)
         self.kind = found[1] if found else type(self).__name__
-        super().__init__((said[found.end() :] if found else said) or self.kind)
+        super().__init__((text[found.end() :] if found else text) or self.kind)
 
 
 def collected(rows: DataFrame) -> pa.Table:
-    """All of them. Raises JobFailed; with Spark Connect, and where it cannot plan, Spark's own."""
+    """Return all rows. Raises JobFailed; with Spark Connect, or without a plan, Spark's own."""
     frame = getattr(rows, "_jdf", None)
     if frame is None:
         return rows.toArrow()
@@ -48,49 +48,49 @@ def collected(rows: DataFrame) -> pa.Table:
     try:
         batches = _batches(frame)
     except Py4JJavaError as error:
-        raise in_words(error, asked(rows.sparkSession)) from None
+        raise readable_error(error, exception_text(rows.sparkSession)) from None
     return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
 
 
 def _batches(frame: Any) -> list[pa.RecordBatch]:
-    port, secret, server = called(frame, "collectAsArrowToPython")
+    port, secret, server = call_jvm(frame, "collectAsArrowToPython")
     try:
         return collected_batches(port, secret)
     finally:
-        called(server, "getResult")  # the job's own error, whatever the stream's end was
+        call_jvm(server, "getResult")  # the job's own error, whatever the stream's end was
 
 
-def called(of: Any, name: str, *arguments: Any) -> Any:
-    """What a method of an object in the JVM returns, with errors as Py4J itself raises them."""
+def call_jvm(of: Any, name: str, *arguments: Any) -> Any:
+    """Call a method of an object in the JVM, with errors as Py4J itself raises them."""
     with importing():
         from py4j import protocol
 
     member = getattr(of, name)
     client = member.gateway_client
-    said, _ = member._build_args(*arguments)
+    encoded, _ = member._build_args(*arguments)
     command = (
-        f"{protocol.CALL_COMMAND_NAME}{member.command_header}{said}{protocol.END_COMMAND_PART}"
+        f"{protocol.CALL_COMMAND_NAME}{member.command_header}{encoded}{protocol.END_COMMAND_PART}"
     )
     answer = client.send_command(command)
     return protocol.get_return_value(answer, client, member.target_id, member.name)
 
 
-def asked(spark: SparkSession) -> Callable[[Any], str]:
+def exception_text(spark: SparkSession) -> Callable[[Any], str]:
     """Has an error of the JVM say all that it says."""
     utils: Callable[[Any], str] = getattr(spark._jvm, "org.apache.spark.util.Utils").exceptionString
     return utils
 
 
-def in_words(error: Py4JJavaError, ask: Callable[[Any], str]) -> Exception:
+def readable_error(error: Py4JJavaError, ask: Callable[[Any], str]) -> Exception:
     """The error as JobFailed; where Spark cannot plan, as Spark's own."""
     java = error.java_exception
-    said = _PLACES.sub("", ask(java))
-    if "AnalysisException" in said:
+    text = _PLACES.sub("", ask(java))
+    if "AnalysisException" in text:
         with importing():
             from pyspark.errors.exceptions.captured import convert_exception
 
         own: Exception = convert_exception(java.getCause() or java)
         return own
-    outer, _, inner = said.partition(_CAUSED_BY)
-    said = inner if inner and "awaitResult" in outer.partition("\n")[0] else said
-    return JobFailed(said.rstrip())
+    outer, _, inner = text.partition(_CAUSED_BY)
+    text = inner if inner and "awaitResult" in outer.partition("\n")[0] else text
+    return JobFailed(text.rstrip())

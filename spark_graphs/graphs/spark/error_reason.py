@@ -30,7 +30,7 @@ _ELSEWHERE: Final = re.compile(
     r"$|Exception thrown in awaitResult|Job aborted|Writing job|"
     r"\[(?:TASK_WRITE_FAILED|WRITING_JOB_ABORTED|FAILED_EXECUTE_UDF)"
 )
-_SAID: Final = "quire_said"
+_TEXT: Final = "quire_text"
 _CAUSED_BY: Final = "Caused by: "
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _HANDED_ON: Final = frozenset(
@@ -40,11 +40,11 @@ _HANDED_ON: Final = frozenset(
 
 
 def text_of(error: BaseException) -> str:
-    """All that an error says. Those of Spark ask the JVM each time, some ten times over: once."""
-    said = vars(error)  # where it is kept
-    if _SAID not in said:
-        said[_SAID] = str(error)
-    return str(said[_SAID])
+    """Return the error's text, kept: an error of Spark asks the JVM for it, ten calls each time."""
+    kept = vars(error)  # where it is kept
+    if _TEXT not in kept:
+        kept[_TEXT] = str(error)
+    return str(kept[_TEXT])
 
 
 def reason_of(error: BaseException) -> str:
@@ -53,11 +53,11 @@ def reason_of(error: BaseException) -> str:
 
 
 def kind_of(error: BaseException) -> str:
-    """Its class, in Python or in Java."""
+    """Return the error's class, in Python or in Java."""
     return str(getattr(error, "kind", type(error).__name__))
 
 
-def told(error: BaseException, advice: str = "") -> str:
+def error_report(error: BaseException, advice: str = "") -> str:
     """The error with its kind, what is to be done, and all that it says; the reason goes first."""
     kind = kind_of(error)
     text, reason = text_of(error), reason_of(error)
@@ -82,7 +82,7 @@ def _cause(text: str) -> str:
 
 
 def _raised(text: str) -> str:
-    """What follows the frames of a traceback, of the last one where they are several."""
+    """Return what follows the frames of a traceback, of the last one where they are several."""
     lines = text.rpartition(_TRACEBACK)[2].lstrip("\n").splitlines()
     for index, line in enumerate(lines):
         if line.strip() and not line.startswith((" ", "\t")):

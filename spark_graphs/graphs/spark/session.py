@@ -40,7 +40,7 @@ def be_in(spark: SparkSession) -> None:
 
 
 def has_ended(spark: SparkSession) -> bool:
-    """Whether Spark has been stopped, or its JVM is gone.
+    """Return True if Spark has been stopped, or its JVM is gone.
 
     With Spark Connect only what this program has stopped is seen; else the next job tells.
     """
@@ -54,7 +54,7 @@ def has_ended(spark: SparkSession) -> bool:
 
 
 def ended() -> StepFailed:
-    """What a step fails with then."""
+    """Return the error that a step fails with then."""
     return StepFailed(
         "Spark has ended: start the graph again in a new session; each step goes on behind its "
         "last commit"

@@ -22,8 +22,13 @@ from quire.libraries import pa
 from quire.messages.message import Message
 from quire.messages.typed_message import TypedMessage, row_of_payload
 from quire.spark_graphs import connection
-from quire.spark_graphs.graphs.batches.batch_inputs import HeldMessages, arrow_columns
-from quire.spark_graphs.graphs.failures.dead_letters import POSITION, STEP, own_attributes, said_of
+from quire.spark_graphs.graphs.batches.batch_inputs import LoadedMessages, arrow_columns
+from quire.spark_graphs.graphs.failures.dead_letters import (
+    POSITION,
+    STEP,
+    origin_of,
+    own_attributes,
+)
 from quire.spark_graphs.graphs.schemas import Schemas
 from quire.spark_graphs.limits import POSITION_DIGITS, REPLAY_MESSAGES
 from quire.spark_graphs.schema import META_COLUMNS
@@ -37,16 +42,16 @@ if TYPE_CHECKING:
 
 
 def replay(runner: StepRunner, dead: str, max_messages: int | None) -> int:
-    """All that are there, or so many; how many they were."""
+    """Put all letters back, or so many; return how many they were."""
     queue = connection.call(runner.path, lambda store: store.queue(dead))
     left = queue.messages if max_messages is None else min(queue.messages, max_messages)
     to_look_at = queue.messages
     done = 0
     while left > 0 and to_look_at > 0:
-        most = min(left, to_look_at, REPLAY_MESSAGES)
+        limit = min(left, to_look_at, REPLAY_MESSAGES)
         with runner.turn:
             looked, found = connection.call(
-                runner.path, _DeadLetterBatch(runner, dead, most).put_back
+                runner.path, _DeadLetterBatch(runner, dead, limit).put_back
             )
         done += found
         left -= found
@@ -61,12 +66,12 @@ class _DeadLetterBatch(Struct):
 
     runner: StepRunner
     dead: str
-    most: int
+    limit: int
     _number: int | None = None  # that it was tried under, when its outcome may be unknown
     _found: tuple[int, int] = 0, 0
 
     def put_back(self, store: Store) -> tuple[int, int]:
-        """How many letters were looked at, and how many of them put back; may be tried again."""
+        """Return how many letters were looked at, and how many put back; may be tried again."""
         step, graph = self.runner.step, self.runner.graph
         key = ledger_key(graph, f"{step.name}/replay")
         last = store.integration.ledger(key)
@@ -74,7 +79,7 @@ class _DeadLetterBatch(Struct):
             return self._found
         title = f"{graph}/{step.name}"
         with store.transaction(timeout=None) as txn:
-            letters = list(txn.get_many(self.dead, self.most))
+            letters = list(txn.get_many(self.dead, self.limit))
             schemas, now = self.runner.schemas, self.runner.schemas_now()
             own = []
             for letter in letters:
@@ -85,7 +90,7 @@ class _DeadLetterBatch(Struct):
             self._found = len(letters), len(own)
             if own:
                 inputs = inputs_of(step.inputs, own, schemas, now)
-                self.runner.do_held(inputs, store, txn)
+                self.runner.replay_messages(inputs, store, txn)
                 self._number = 0 if last is None else last + 1
                 txn.enter(key, self._number)
         return self._found
@@ -94,18 +99,18 @@ class _DeadLetterBatch(Struct):
 def is_letter_of(
     letter: Message, title: str, queues: Sequence[str], schemas: Schemas, now: Schemas
 ) -> bool:
-    """Whether it is a dead letter of the step, from which the message can be had (YRP2)."""
-    said = letter.attributes
-    position = said.get(POSITION, "0")
-    if said.get(STEP) != title or QUEUE not in said:
+    """Return True if it is a dead letter of the step, from which the message can be had (YRP2)."""
+    attributes = letter.attributes
+    position = attributes.get(POSITION, "0")
+    if attributes.get(STEP) != title or QUEUE not in attributes:
         return False
     if not (position.isascii() and position.isdecimal() and len(position) <= POSITION_DIGITS):
         return False
-    queue = said[QUEUE] if said[QUEUE] in queues else queues[0]
-    words = schemas.get(queue)
-    if words is not None:
+    queue = attributes[QUEUE] if attributes[QUEUE] in queues else queues[0]
+    schema_ddl = schemas.get(queue)
+    if schema_ddl is not None:
         try:
-            _row(letter, arrow_columns(now.get(queue, words)))
+            _row(letter, arrow_columns(now.get(queue, schema_ddl)))
         except (InvalidArgument, pa.ArrowException):
             return False
     return True
@@ -113,7 +118,7 @@ def is_letter_of(
 
 def inputs_of(
     queues: Sequence[str], letters: Sequence[Message], schemas: Schemas, now: Schemas
-) -> list[HeldMessages]:
+) -> list[LoadedMessages]:
     """The messages as they were, by the input that they come from.
 
     `schemas`: of typed queues when the graph was started; `now`: as they are, which is what the
@@ -121,21 +126,21 @@ def inputs_of(
     """
     by_queue: dict[str, list[Message]] = {queue: [] for queue in queues}
     for letter in letters:
-        by_queue.get(said_of(letter.attributes)[0], by_queue[queues[0]]).append(letter)
+        by_queue.get(origin_of(letter.attributes)[0], by_queue[queues[0]]).append(letter)
     found = []
     for queue, own in by_queue.items():
-        words = schemas.get(queue)
-        schema = arrow_columns(now.get(queue, words))
-        if words is None:
+        schema_ddl = schemas.get(queue)
+        schema = arrow_columns(now.get(queue, schema_ddl))
+        if schema_ddl is None:
             rows = pa.Table.from_pylist([_header(each, schema.names) for each in own], schema)
         else:
             rows = pa.Table.from_batches([_row(each, schema) for each in own], schema)
-        found.append(HeldMessages(queue, rows, words))
+        found.append(LoadedMessages(queue, rows, schema_ddl))
     return found
 
 
 def _header(letter: Message, names: Sequence[str]) -> dict[str, Any]:
-    queue, position = said_of(letter.attributes)
+    queue, position = origin_of(letter.attributes)
     row = {name: getattr(letter, name, None) for name in names}
     row |= {"queue": queue, "position": position}
     row["attributes"] = list(own_attributes(letter.attributes).items())
@@ -143,7 +148,7 @@ def _header(letter: Message, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _row(letter: Message, schema: pa.Schema) -> pa.RecordBatch:
-    """Of a typed queue, whose dead letters are rows or have them as Arrow streams."""
+    """Return the row of a typed queue's letter, which is a row or has it as an Arrow stream."""
     header = _header(letter, list(META_COLUMNS))
     if isinstance(letter, TypedMessage):
         row = letter.row

@@ -42,7 +42,7 @@ def ledger_key(graph: str, step: str) -> str:
 
 
 class StepCommit(Struct):
-    """What a batch commits. Sources are "queue/subscription"."""
+    """The commit of a batch. Sources are "queue/subscription"."""
 
     path: str
     records: Mapping[str, int]  # for the ledger
@@ -57,7 +57,7 @@ class StepCommit(Struct):
     _is_found: bool = False  # one of its attempts took effect, as the store tells (YSC3)
 
     def commit(self) -> bool:
-        """Whether it took effect; False: the ledger holds its numbers already, by somebody else.
+        """Commit; False: the ledger holds its numbers already, by somebody else.
 
         Raises QueueFull with the fragments in their places: it may be called again.
         """
@@ -85,7 +85,7 @@ class StepCommit(Struct):
         )
 
     def _shares(self) -> dict[str, tuple[int, int]]:
-        """How many messages and bytes go to each queue."""
+        """Return how many messages and bytes go to each queue."""
         shares = sink_queues.shares_of(self.fragments)
         for queue, letters in self.letters:
             messages, size = shares.get(queue, (0, 0))
@@ -116,7 +116,7 @@ class StepCommit(Struct):
             raise
 
     def _has_read(self, store: Store) -> bool:
-        """Whether the inputs' subscriptions stand where this leaves them."""
+        """Return True if the inputs' subscriptions stand where this leaves them."""
         for source, position in self.reads.items():
             queue, _, name = source.partition("/")
             if (name, position) not in {(s.name, s.position) for s in store.subscriptions(queue)}:
@@ -124,7 +124,7 @@ class StepCommit(Struct):
         return True
 
     def enter(self, store: Store, txn: Transaction) -> None:
-        """All that the batch does, into a transaction (YSC1)."""
+        """Enter all that the batch does into a transaction (YSC1)."""
         put_fragments(self.env, store, txn, self.fragments)
         for queue, letters in self.letters:
             cast("Moving", txn).put_moved_many(queue, letters)  # they keep their headers

@@ -42,28 +42,28 @@ Restart = Literal["backoff", "never"]
 _log: Final = logging.getLogger("quire.spark_graphs")
 
 
-class OfRun(TypedDict):
-    """What the steps of a run have in common."""
+class RunArguments(TypedDict):
+    """The arguments that the steps of a run have in common."""
 
     graph: str
     path: str
     spark: SparkSession
     restart: Restart
-    told: Callable[[], None]  # something has changed that somebody may wait for
+    notify: Callable[[], None]  # something has changed that somebody may wait for
     env: NotRequired[Env]
 
 
 class StepLife:
-    """See the module."""
+    """A step of a run that works in a thread of its own."""
 
-    def __init__(self, work: StepWork, **run: Unpack[OfRun]) -> None:
+    def __init__(self, work: StepWork, **run: Unpack[RunArguments]) -> None:
         env = run.get("env")
         self.step: Step = work.step
         self.tally = StepTally(env)
         self.graph, self.path = run["graph"], run["path"]
         self.hold = StepHold(self.path, self.graph, self.step)
         self._work = work
-        self._spark, self._restart, self._told = run["spark"], run["restart"], run["told"]
+        self._spark, self._restart, self._notify = run["spark"], run["restart"], run["notify"]
         self._env = env or OsEnv()
         self._wake = WakeUp()
         self._stopping = False
@@ -89,7 +89,7 @@ class StepLife:
         self.tally.failed(error)
         self.tally.phase = Phase.FAILED
         self._wake.set()
-        self._told()
+        self._notify()
 
     def join(self, timeout: float) -> bool:
         """Wait until it has ended; False: it goes on."""
@@ -100,7 +100,7 @@ class StepLife:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it goes on."""
+        """True until its thread has ended."""
         return self._thread is not None and self._thread.is_alive()
 
     def pause(self, paused: bool) -> None:
@@ -127,7 +127,7 @@ class StepLife:
             phase = Phase.FAILED if self._is_failed else phase
             self.tally.phase = phase
             _log.info("graph %s: step %s has %s", self.graph, self.step.name, phase)
-            self._told()
+            self._notify()
 
     def _pass(self) -> None:
         """Do something, or wait for what is to be done."""
@@ -143,17 +143,17 @@ class StepLife:
     def _set(self, phase: Phase) -> None:
         if self.tally.phase is not phase and not self._stopping:
             self.tally.phase = phase
-            self._told()
+            self._notify()
 
     def _is_spark_there(self) -> bool:
-        """Else it ends as failed."""
+        """Return True if Spark is there; else the step ends as failed."""
         if has_ended(self._spark):
             self.fail(ended())
             return False
         return True
 
     def _note(self, error: BaseException, advice: str = "") -> None:
-        """What the status tells of it."""
+        """Note an error for the status."""
         self.tally.failed(error, advice)
         _log.warning("graph %s: step %s: %s", self.graph, self.step.name, self.tally.last_error)
 

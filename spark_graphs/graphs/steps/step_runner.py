@@ -29,12 +29,12 @@ from quire.libraries.late_imports import importing
 from quire.spark_graphs import connection
 from quire.spark_graphs.checkpoint.offsets import Positions
 from quire.spark_graphs.fragments.fragment import Fragment
-from quire.spark_graphs.graphs.batches.batch_inputs import HeldMessages, Input, Near, RowRange
+from quire.spark_graphs.graphs.batches.batch_inputs import Input, LoadedMessages, Near, RowRange
 from quire.spark_graphs.graphs.batches.batch_planner import Batch, Planner, release, standing
 from quire.spark_graphs.graphs.batches.task_store import StoreTrouble
 from quire.spark_graphs.graphs.failures.dead_letters import Letter, letter, together
 from quire.spark_graphs.graphs.failures.driver_plan import plan_in_driver
-from quire.spark_graphs.graphs.failures.failed_batch import Apart, Broken, Smaller
+from quire.spark_graphs.graphs.failures.failed_batch import Broken, Smaller, StepPoison
 from quire.spark_graphs.graphs.failures.poison import (
     Fails,
     FailsOf,
@@ -43,7 +43,7 @@ from quire.spark_graphs.graphs.failures.poison import (
     PlanRange,
     Poison,
     SelectedRows,
-    tell_apart,
+    find_poison,
     without,
 )
 from quire.spark_graphs.graphs.functions.kept_values import KeptValues, ValueRefused
@@ -61,7 +61,7 @@ from quire.spark_graphs.limits import (
 )
 
 from .step_commit import StepCommit, ledger_key
-from .step_life import OfRun, StepLife
+from .step_life import RunArguments, StepLife
 
 if TYPE_CHECKING:
     from quire.interface.store import Store
@@ -78,7 +78,9 @@ class Ended(Exception):
 class StepRunner(StepLife):
     """One step of a run, that Spark's streaming has no part in."""
 
-    def __init__(self, work: StepWork, created_us: dict[str, int], **run: Unpack[OfRun]) -> None:
+    def __init__(
+        self, work: StepWork, created_us: dict[str, int], **run: Unpack[RunArguments]
+    ) -> None:
         super().__init__(work, **run)
         self.schemas = work.schemas
         self.subscription = f"{self.graph}.{self.step.name}"
@@ -93,7 +95,7 @@ class StepRunner(StepLife):
         self._lacking: dict[str, str] | None = None  # as the store knows it, where that is known
         self._awaited: set[str] = set()  # the sources that tell when there is something
         self._is_broken = False  # it has paused by itself, which the store knows
-        self._apart = Apart(self.step.poison_share, self.step.poison_seconds, self._env)
+        self._poison = StepPoison(self.step.poison_share, self.step.poison_seconds, self._env)
         self._hurried = False
         self._begun = -1e9  # when the last batch was begun
         # A step that ends with its first error has one attempt.
@@ -124,7 +126,7 @@ class StepRunner(StepLife):
         self._wake.clear()
         if self._paused or self._is_broken:
             self._rest(Phase.PAUSED, WATCH_SECONDS if self._is_broken else None)
-            self._is_broken = self._is_broken and not self._stopping and self._is_told_to_pause()
+            self._is_broken = self._is_broken and not self._stopping and self._is_to_pause()
             return
         early = self._begun + self.step.trigger_seconds - self._env.monotonic()
         if early > 0 and not self._hurried:
@@ -134,14 +136,14 @@ class StepRunner(StepLife):
             is_done = self.do_next()
         awaited = self.tally.awaited
         if is_done:
-            self._told()
+            self._notify()
         elif awaited is None:
             self._await_messages()
             self._rest(Phase.IDLE, None)
         elif awaited.is_complete:
             self._rest(Phase.ALIGNING, MARKER_PAUSE_SECONDS)
 
-    def _is_told_to_pause(self) -> bool:
+    def _is_to_pause(self) -> bool:
         return self.step.name in self._call(lambda store: paused_steps(store, self.graph))
 
     def do_next(self) -> bool:
@@ -238,20 +240,20 @@ class StepRunner(StepLife):
 
     def _broken(self, error: Broken) -> StepFailed:
         """Pause, for whoever runs the graph and whenever; what the status tells."""
-        self._apart.forget_all()
-        told = StepFailed(
+        self._poison.forget_all()
+        failure = StepFailed(
             f"{error}. Its messages stay where they are, those of the last batch too. Mend the "
             "function, start the graph again, then "
             f"`quire graph resume {self.path} {self.graph} {self.step.name}`. "
             "With `poison_share=1.0` the step goes on whatever the share is"
         )
         if self._restart != "never":  # then it ends
-            self._call(lambda store: pause_itself(store, self.graph, self.step.name, str(told)))
+            self._call(lambda store: pause_itself(store, self.graph, self.step.name, str(failure)))
             self._is_broken = True
-        return told
+        return failure
 
     def _advice(self, error: BaseException) -> str:
-        """What somebody has to do before it can go on."""
+        """Return what somebody has to do before it can go on."""
         owner = connection.owner_of(self.path) if isinstance(error, StoreFailed) else None
         if owner is None:
             return ""
@@ -272,9 +274,9 @@ class StepRunner(StepLife):
                 fragments, poison = self._tried(batch.inputs, number, self._attempts, batch)
                 letters = self._letters(batch.inputs, number, poison)
             if self._commit(batch, number, fragments, letters, began):
-                if not self._apart.is_slow:
+                if not self._poison.is_slow:
                     self._planner.grow()
-                self._apart.committed([each.count for each in batch.inputs], poison)
+                self._poison.committed([each.count for each in batch.inputs], poison)
         except Smaller as smaller:
             self._planner.narrow(smaller.messages)
         finally:
@@ -283,13 +285,13 @@ class StepRunner(StepLife):
     def _tried(
         self, inputs: Sequence[Input], number: int, attempts: int, batch: Batch | None = None
     ) -> tuple[list[Fragment], Sequence[Poison]]:
-        """What the function makes of messages, and those among them that it fails with (YRN4).
+        """Return the function's outputs, and the messages that it fails with (YRN4).
 
         `attempts`: how often it has to have failed before messages are told apart. `batch`: whose
         messages they are; None: they are dead letters. Raises Smaller, Broken.
         """
         counts = [each.count for each in inputs]
-        known = KnownPoison() if batch is None else self._apart.known(batch.inputs)
+        known = KnownPoison() if batch is None else self._poison.known(batch.inputs)
         try:
             return self._attempt(inputs, number, without(counts, known.poison)), known.poison
         except Exception as error:
@@ -302,22 +304,22 @@ class StepRunner(StepLife):
         fails, plan = self._trials(near, number), self._plans(near, number)
         phase, self.tally.phase = self.tally.phase, Phase.ISOLATING
         self._work.forget_written()
-        self._told()
+        self._notify()
         try:
             if batch is None:
-                told = tell_apart(counts, fails, lambda told: False, plan=plan)
+                found = find_poison(counts, fails, lambda found: False, plan=plan)
             else:
                 cut = self._planner.can_narrow(sum(counts))
-                told = self._apart.tell(batch.inputs, fails, known, cut=cut, plan=plan)
+                found = self._poison.isolate(batch.inputs, fails, known, cut=cut, plan=plan)
         except NoPoison as none:
             first.add_note(f"nothing of it goes to the dead letters: {none}")
             raise first from None
         finally:
             self.tally.phase = phase
-        return self._attempt(inputs, number, without(counts, told.poison)), told.poison
+        return self._attempt(inputs, number, without(counts, found.poison)), found.poison
 
     def _trials(self, near: Sequence[Near], number: int) -> Fails:
-        """What the function fails with, of some rows; nothing of it counts."""
+        """Return trials of the function with some rows; nothing of them counts."""
 
         def fails(selection: SelectedRows) -> Exception | None:
             if self._stopping:
@@ -340,11 +342,11 @@ class StepRunner(StepLife):
         return fails
 
     def _plans(self, near: Sequence[Near], number: int) -> PlanRange:
-        """What it fails with, of rows that are few enough to be planned together."""
+        """Return a planner of trials, for rows that are few enough to be planned together."""
 
         def plan(index: int, run: RowRange) -> FailsOf | None:
             parts = [each.part([run] if at == index else []) for at, each in enumerate(near)]
-            if not isinstance(parts[index], HeldMessages):
+            if not isinstance(parts[index], LoadedMessages):
                 return None
             if self._values is not None:
                 self._values.forget_changes()
@@ -370,7 +372,7 @@ class StepRunner(StepLife):
             return self._work.run(inputs, selection, number, self.values)
 
     def _may_be_poison(self, error: Exception) -> bool:
-        """Whether a message may be at fault: not the store, nor what Spark finds without any."""
+        """Return True if a message may be at fault: not the store, nor an unplanned query."""
         with importing():
             from pyspark.errors import AnalysisException
 
@@ -415,11 +417,11 @@ class StepRunner(StepLife):
             reason=poison.reason,
             trace=poison.trace,
             now_us=self._env.now_us(),
-            dead_words=now.get(self.step.dead or ""),
+            dead_schema_ddl=now.get(self.step.dead or ""),
         )
 
     def schemas_now(self) -> Schemas:
-        """Of the inputs and the queue for dead letters, with the columns that were added since."""
+        """Return the schemas of the inputs and of the dead letters' queue, with new columns."""
         names = {*self.step.inputs, self.step.dead or self.step.inputs[0]}
         return self._call(
             lambda store: {info.name: info.schema for info in store.queues(list(names))}
@@ -443,7 +445,7 @@ class StepRunner(StepLife):
         letters: list[tuple[str, pa.RecordBatch]],
         began: float,
     ) -> bool:
-        """Whether it was done by this."""
+        """Commit a batch; False: it was not done by this."""
         commit = StepCommit(
             self.path,
             {self._key: number},
@@ -476,7 +478,7 @@ class StepRunner(StepLife):
         return True
 
     def _committed(self, commit: StepCommit, batch: Batch) -> bool:
-        """Whether it was done by this; waits for room (YRN3)."""
+        """Commit, waiting for room (YRN3); False: it was not done by this."""
         until = self._env.monotonic() + FULL_HOLD_SECONDS
         pauses = iter(FULL_PAUSE_SECONDS)
         pause = 0.0
@@ -501,7 +503,7 @@ class StepRunner(StepLife):
                 self.tally.full = full
 
     def _refuse_too_large(self, commit: StepCommit, batch: Batch) -> None:
-        """Where no room would ever be enough: smaller batches, or QueueFull is raised."""
+        """Plan smaller batches, or raise QueueFull, where no room would ever be enough."""
         try:
             commit.refuse_too_large()
         except QueueFull:
@@ -511,7 +513,9 @@ class StepRunner(StepLife):
 
     # Dead letters that are put back
 
-    def do_held(self, inputs: Sequence[HeldMessages], store: Store, txn: Transaction) -> None:
+    def replay_messages(
+        self, inputs: Sequence[LoadedMessages], store: Store, txn: Transaction
+    ) -> None:
         """Put messages through the function, all that follows from them into a transaction.
 
         Who calls holds `turn`. What the function fails with is put to the dead letters again.

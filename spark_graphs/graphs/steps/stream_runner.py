@@ -27,7 +27,7 @@ from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS
 from quire.spark_graphs.options import read_options
 from quire.spark_graphs.writing.row_sink import Routes
 
-from .step_life import OfRun, StepLife
+from .step_life import RunArguments, StepLife
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,13 +48,13 @@ _CLEANING: Final = "No new data but cleaning up"
 class StreamRunner(StepLife):
     """One streaming step of a run."""
 
-    def __init__(self, work: StepWork, checkpoint: str, **run: Unpack[OfRun]) -> None:
+    def __init__(self, work: StepWork, checkpoint: str, **run: Unpack[RunArguments]) -> None:
         super().__init__(work, **run)
         self._checkpoint = checkpoint
         self._query: StreamingQuery | None = None
         self._has_begun = False  # the query, with its first look for messages
         self._has_positions = any(str(name).lower() in _STARTS for name in self.step.options)
-        self._told_batch = -1
+        self._last_batch = -1
 
     def start(self, make_thread: Callable[[Callable[[], None]], threading.Thread]) -> None:
         """Begin. Raises InvalidArgument for what Spark finds wrong, and what it raises else."""
@@ -91,13 +91,13 @@ class StreamRunner(StepLife):
 
     def _take(self, query: StreamingQuery) -> None:
         progress, status = query.lastProgress, query.status
-        if progress is not None and progress["batchId"] != self._told_batch:
+        if progress is not None and progress["batchId"] != self._last_batch:
             rows = sum(each["numInputRows"] for each in progress["sources"])
             if rows:
-                self._told_batch = progress["batchId"]
+                self._last_batch = progress["batchId"]
                 seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
-                self.tally.committed(self._told_batch, rows, 0, 0, 0, seconds)
-                self._told()
+                self.tally.committed(self._last_batch, rows, 0, 0, 0, seconds)
+                self._notify()
         message = status["message"]
         self._has_begun |= progress is not None or message.startswith(_WAITING)
         if not self._has_positions:  # else it may have to read what its subscription is past
@@ -180,11 +180,11 @@ class StreamRunner(StepLife):
         return rows.withWatermark("time", step.watermark)
 
 
-def _all_columns(words: str | None) -> dict[str, str]:
+def _all_columns(schema_ddl: str | None) -> dict[str, str]:
     """The option that has a typed queue's header read beside its columns."""
-    if words is None:
+    if schema_ddl is None:
         return {}
-    names = [name.replace("`", "``") for name in schema_of_words(words).names]
+    names = [name.replace("`", "``") for name in schema_of_words(schema_ddl).names]
     return {"columns": ", ".join([*(f"`{name}`" for name in names), META])}
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from quire.env import Env, OsEnv
 from quire.env.interpreter import Lock
 from quire.spark_graphs.graphs.batches.markers import AwaitedMarker
-from quire.spark_graphs.graphs.spark.error_reason import told
+from quire.spark_graphs.graphs.spark.error_reason import error_report
 from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.limits import RATE_SECONDS
 
@@ -19,7 +19,7 @@ _NUMBERS: Final = (
 
 
 class StepTally:
-    """Of one step, since the start of its run."""
+    """The numbers of one step, since the start of its run."""
 
     def __init__(self, env: Env | None = None) -> None:
         self._env = env or OsEnv()
@@ -57,7 +57,7 @@ class StepTally:
         """A batch has failed; `advice`: what is to be done beside what the error says."""
         with self._lock:
             self.retries += 1
-            self.last_error = told(error, advice)
+            self.last_error = error_report(error, advice)
             self.last_error_us = self._env.now_us()
 
     def numbers(self) -> dict[str, Any]:
