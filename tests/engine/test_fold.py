@@ -88,7 +88,9 @@ def told(state: DurableState) -> dict[str, Any]:
 
 
 def _plain(record: PrepareRecord) -> list[Any]:
-    return [list(map(tuple, value)) if isinstance(value, list) else value for value in record]
+    return [
+        list(map(tuple, value)) if isinstance(value, list | tuple) else value for value in record
+    ]
 
 
 def released_files(state: DurableState) -> set[int]:
