@@ -12,12 +12,10 @@ from typing import Generic, Self, TypeVar, cast
 from quire.batches.delivered_messages import Messages
 from quire.calls.documented import documented_by
 from quire.interface.consumer import ConsumedMessages, Consumer, ConsumerOptions, not_open, take
-from quire.interface.store import Store
 from quire.interface.transaction import Transaction
 from quire.limits import CHOSEN_WAIT_SECONDS
 from quire.messages.message import Message
 
-from .pool import Pool
 from .transaction import AsyncTransaction, roll_back
 from .waiting_lines import Lines
 
@@ -35,17 +33,11 @@ class AsyncConsumer(Generic[T]):
 
     def __init__(
         self,
-        store: Store,
-        pool: Pool,
         lines: Lines,
-        room: asyncio.Semaphore,
         wrap: Callable[[Transaction], AsyncTransaction],
         asked: ConsumerOptions,
     ) -> None:
-        self._store = store
-        self._pool = pool
         self._lines = lines
-        self._room = room  # for those who wait in a thread
         self._wrap = wrap
         self._asked = asked
         self._ended = False
@@ -133,8 +125,8 @@ class AsyncConsumer(Generic[T]):
         return await transaction.get_many(source, asked.max_messages, seconds, where=where) or None
 
     async def _look(self, until: float = math.inf, seconds: float = 0.0) -> ConsumedMessages | None:
-        look = partial(take, self._store, self._asked, seconds)
-        return await self._pool.run(look, _give_back, until=until)
+        look = partial(take, self._lines.store, self._asked, seconds)
+        return await self._lines.pool.run(look, _give_back, until=until)
 
     async def _choose(self, seconds: float) -> ConsumedMessages | None:
         """What a selector asks for, which is waited for in a thread, a while at a time (LM6)."""
@@ -142,7 +134,7 @@ class AsyncConsumer(Generic[T]):
         end = loop.time() + seconds
         wait = 0.0
         while True:
-            async with self._room if wait else nullcontext():
+            async with self._lines.room if wait else nullcontext():
                 taken = await self._look(seconds=wait)
             wait = min(end - loop.time(), CHOSEN_WAIT_SECONDS)
             if taken is not None or wait <= 0:

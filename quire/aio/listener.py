@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from quire.arguments import check_wait
 from quire.calls.documented import documented_by
@@ -13,7 +13,6 @@ from quire.limits import HEARD_AGAIN_SECONDS
 from quire.moments import Duration
 from quire.reports.info import Notice
 
-from .pool import Pool
 from .waiting_lines import Lines
 
 
@@ -21,12 +20,8 @@ from .waiting_lines import Lines
 class AsyncListener:
     """`Listener` for asyncio. One that waits takes no thread."""
 
-    def __init__(
-        self, store: Any, pool: Pool, lines: Lines, course: Course, calls: Listener | None
-    ) -> None:
+    def __init__(self, lines: Lines, course: Course, calls: Listener | None) -> None:
         """`calls`: the one that calls back, if it is to."""
-        self._store = store
-        self._pool = pool
         self._lines = lines
         self._course = course
         self._calls = calls
@@ -75,7 +70,8 @@ class AsyncListener:
         found, self._untold = self._untold, None
         if found is not None:
             return found
-        return await self._pool.run(partial(self._course.look, self._store), self._keep)
+        look = partial(self._course.look, self._lines.store)
+        return await self._lines.pool.run(look, self._keep)
 
     def _keep(self, found: Notice | None) -> None:
         self._untold = found
@@ -94,7 +90,7 @@ class AsyncListener:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
         if self._calls is not None:
-            await self._pool.run(self._calls.close)
+            await self._lines.pool.run(self._calls.close)
 
     async def __aenter__(self) -> Self:
         return self

@@ -17,7 +17,6 @@ from quire.selectors.template import SelectorOrTemplate
 
 from .coroutines import Beginning, awaited, awaited_put
 from .listener import AsyncListener
-from .pool import Pool
 from .waiting_lines import Lines
 
 R = TypeVar("R")
@@ -26,9 +25,10 @@ R = TypeVar("R")
 class AsyncNamespace:
     """Of an `AsyncStore`."""
 
-    def __init__(self, inner: Any, pool: Pool) -> None:
+    def __init__(self, inner: Any, lines: Lines) -> None:
         self._inner = inner
-        self._pool = pool
+        self._lines = lines
+        self._pool = lines.pool
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._inner!r}>"
@@ -98,11 +98,6 @@ class AsyncPrepared(AsyncNamespace):
 class AsyncListeners(AsyncNamespace):
     """`Listeners` for asyncio."""
 
-    def __init__(self, store: Any, pool: Pool, lines: Lines) -> None:
-        super().__init__(store.listeners, pool)
-        self._store = store
-        self._lines = lines
-
     def add(
         self,
         source: str,
@@ -116,7 +111,8 @@ class AsyncListeners(AsyncNamespace):
         max_ids: int = HEARD_AT_ONCE,
     ) -> Beginning[AsyncListener]:
         asked = ListenerAsked(source, group, where, on, name, backlog, max_ids).checked()
-        store = self._store
+        lines = self._lines
+        store: Any = lines.store
 
         async def begin() -> AsyncListener:
             course, calls = Course(asked), None
@@ -125,7 +121,7 @@ class AsyncListeners(AsyncNamespace):
             else:
                 add = partial(add_listener, store, asked, callback)
                 calls = await self._pool.run(add, lambda made: made.close())
-            return AsyncListener(store, self._pool, self._lines, course, calls)
+            return AsyncListener(lines, course, calls)
 
         return Beginning(begin)
 

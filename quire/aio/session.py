@@ -34,7 +34,6 @@ from quire.interface.sessions.requesting import (
 )
 from quire.interface.sessions.session import Session
 from quire.interface.sessions.session_record import check_number
-from quire.interface.store import Store
 from quire.interface.transaction import Payload, Transaction, TransactionSource
 from quire.limits import CHOSEN_WAIT_SECONDS, OWNERS_LOST
 from quire.messages.message import Message
@@ -44,8 +43,9 @@ from quire.reports.info import QueueInfo
 from quire.reports.requests import RequestState
 
 from .coroutines import Beginning, awaited
-from .pool import Pool, deliver
+from .pool import deliver
 from .transaction import AsyncTransaction, roll_back
+from .waiting_lines import Lines
 
 R = TypeVar("R")
 
@@ -65,19 +65,17 @@ class AsyncAsks(TransactionSource[Beginning[AsyncTransaction]], Protocol):
     def put(self) -> Callable[..., Coroutine[Any, Any, object]]:
         """Puts one message, in a transaction of its own."""
 
-    _inner: Store
-    _pool: Pool
-    _room: asyncio.Semaphore  # for calls that wait in a thread
+    _lines: Lines
 
 
 @documented_by(Session)
 class AsyncSession:
     """`Session` for asyncio. One that waits for a reply takes no thread."""
 
-    def __init__(self, store: AsyncAsks, inner: Session, pool: Pool) -> None:
+    def __init__(self, store: AsyncAsks, inner: Session) -> None:
         self._store = store
         self._inner = inner
-        self._pool = pool
+        self._pool = store._lines.pool
 
     def __repr__(self) -> str:
         return f"<Async{repr(self._inner)[1:]}"
@@ -245,12 +243,12 @@ async def request(
 
 async def _reply(store: AsyncAsks, asked: Asked) -> Message | None:
     """The reply, taken by a thread that waits for it, a while at a time."""
-    replying = Replying(store._inner, asked)
+    replying = Replying(store._lines.store, asked)
     while True:
         seconds = min(asked.left(), CHOSEN_WAIT_SECONDS)
         try:
-            async with store._room if seconds else nullcontext():
-                found = await store._pool.run(
+            async with store._lines.room if seconds else nullcontext():
+                found = await store._lines.pool.run(
                     partial(replying.take, seconds), deliver, until=asked.until
                 )
         except QueueNotFound:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterable, Callable
 from functools import partial
@@ -25,7 +24,6 @@ from quire.interface.consumer import ConsumerOptions
 from quire.interface.finding import MessageKey, Where, first_of, where_of
 from quire.interface.store import Store, lifetime_of
 from quire.interface.transaction import Transaction
-from quire.limits import AIO_THREADS
 from quire.messages.message import Message
 from quire.messages.message_id import PutId
 from quire.messages.payload_writer import Source
@@ -66,7 +64,6 @@ class AsyncStore:
         self._inner = inner
         self._pool = pool
         self._lines = Lines(inner, pool)
-        self._room = asyncio.Semaphore(AIO_THREADS // 2)
         self._closed = False
         self._failed_owner: int | None = None  # of a joined store, as far as calls have met it
         pool.when_failed = self._note_failed
@@ -103,31 +100,31 @@ class AsyncStore:
 
     @property
     def admin(self) -> AsyncAdmin:
-        return AsyncAdmin(self._inner.admin, self._pool)
+        return AsyncAdmin(self._inner.admin, self._lines)
 
     @property
     def cron(self) -> AsyncCron:
-        return AsyncCron(self._inner.cron, self._pool)
+        return AsyncCron(self._inner.cron, self._lines)
 
     @property
     def delayed(self) -> AsyncDelayed:
-        return AsyncDelayed(self._inner.delayed, self._pool)
+        return AsyncDelayed(self._inner.delayed, self._lines)
 
     @property
     def states(self) -> AsyncStates:
-        return AsyncStates(self._inner.states, self._pool)
+        return AsyncStates(self._inner.states, self._lines)
 
     @property
     def prepared(self) -> AsyncPrepared:
-        return AsyncPrepared(self._inner.prepared, self._pool)
+        return AsyncPrepared(self._inner.prepared, self._lines)
 
     @property
     def listeners(self) -> AsyncListeners:
-        return AsyncListeners(self._inner, self._pool, self._lines)
+        return AsyncListeners(self._inner.listeners, self._lines)
 
     @property
     def integration(self) -> AsyncIntegration:
-        return AsyncIntegration(self._inner.integration, self._pool)
+        return AsyncIntegration(self._inner.integration, self._lines)
 
     create_queue = awaited(Store.create_queue)
     alter_queue = awaited(Store.alter_queue)
@@ -159,7 +156,7 @@ class AsyncStore:
         return self._wrap(inner, seconds)
 
     def _wrap(self, inner: Transaction, timeout: float | None = None) -> AsyncTransaction:
-        return AsyncTransaction(inner, self._pool, self._lines, self._room, timeout)
+        return AsyncTransaction(inner, self._lines, timeout)
 
     sync = awaited(Store.sync)
     put = awaited_put(Store.put)
@@ -254,14 +251,13 @@ class AsyncStore:
         return Beginning(begin)
 
     def _consumer(self, asked: ConsumerOptions) -> AsyncConsumer[Any]:
-        own = self._inner, self._pool, self._lines, self._room, self._wrap
-        return AsyncConsumer(*own, asked)
+        return AsyncConsumer(self._lines, self._wrap, asked)
 
     async def session(
         self, name: str, replies: str | None = None, *, watch: bool = False
     ) -> AsyncSession:
         opened = partial(self._inner.session, name, replies, watch=watch)
-        return AsyncSession(self, await self._pool.run(opened), self._pool)
+        return AsyncSession(self, await self._pool.run(opened))
 
     async def request(
         self,

@@ -30,7 +30,7 @@ from quire.selectors.template import Template
 
 from .coroutines import awaited, awaited_put, found, told_as
 from .payloads import AsyncPayloadWriter, kept
-from .pool import Pool, deliver
+from .pool import deliver
 from .waiting_lines import Lines
 
 R = TypeVar("R")
@@ -56,15 +56,12 @@ class AsyncTransaction:
     def __init__(
         self,
         inner: Transaction,
-        pool: Pool,
         lines: Lines,
-        room: asyncio.Semaphore,
         lifetime: float | None,
     ) -> None:
         self._inner = inner
-        self._pool = pool
         self._lines = lines
-        self._room = room  # for commits that wait in a thread
+        self._pool = lines.pool
         self._loop = asyncio.get_running_loop()
         self._deadline = None if lifetime is None else self._loop.time() + lifetime
         self._turn = asyncio.Lock()
@@ -301,7 +298,7 @@ class AsyncTransaction:
         seconds = 0.0
         while True:
             try:
-                async with self._room if seconds else nullcontext():
+                async with self._lines.room if seconds else nullcontext():
                     found = await self._call(partial(_look, look, seconds), undo)
                 if found or (takes and found is False) or self._loop.time() >= end:
                     return found
@@ -334,7 +331,7 @@ class AsyncTransaction:
         except QueueFull:
             if seconds == 0.0:
                 raise
-            async with self._room:
+            async with self._lines.room:
                 return await self._call(lambda inner: end(inner, seconds), undo)
 
     async def _step(self, call: Callable[[], R], *, surely: bool = False) -> R:

@@ -42,11 +42,12 @@ class _SourceLine:
 
 
 class Lines:
-    """Those of a store object. For one event loop."""
+    """Those of a store object, and what its calls are made with. For one event loop."""
 
     def __init__(self, store: Store, pool: Pool) -> None:
-        self._store = store
-        self._pool = pool
+        self.store = store
+        self.pool = pool
+        self.room = asyncio.Semaphore(AIO_THREADS // 2)  # for calls that wait in a thread
         self._loop = asyncio.get_running_loop()
         self._lines: dict[tuple[str, object], _SourceLine] = {}
         # So many look at a time: others' calls, as those that end transactions, come in between.
@@ -136,11 +137,11 @@ class Lines:
     ) -> None:
         """Until there may be something, for so many seconds, or until `ready` is set."""
         ready = self._loop.create_future() if ready is None else ready
-        ask = partial(self._store.integration.when_ready, source, partial(self._tell, ready))
-        if self._store.role == "owner":  # who waits for nobody
+        ask = partial(self.store.integration.when_ready, source, partial(self._tell, ready))
+        if self.store.role == "owner":  # who waits for nobody
             withdraw = ask()
         else:
-            withdraw = await self._pool.run(ask, lambda withdraw: withdraw())
+            withdraw = await self.pool.run(ask, lambda withdraw: withdraw())
         try:
             await asyncio.wait((ready,), timeout=seconds)
         finally:
