@@ -6,8 +6,14 @@ from quire.limits import DEFAULT_INLINE_LIMIT_BYTES, FRAGMENT_AGE_SECONDS
 
 # --- writing ---
 
-# What one task may send to the commit inside its message: as much as a small transaction.
-INLINE_BYTES = 64 << 10
+# What one task may send to the commit inside its message: as much as the journal takes at once.
+# A file in its stead is made, synced with its directory, and adopted: five operations of the file
+# system in the place of none.
+INLINE_BYTES = DEFAULT_INLINE_LIMIT_BYTES
+# All messages of a write are in the driver's memory together, and Spark refuses more than
+# spark.driver.maxResultSize: the tasks behind the first ones send less.
+INLINE_TASKS = 256
+LATER_INLINE_BYTES = 64 << 10
 # What waits for one queue before it is written: several blocks of a file at once.
 FLUSH_BYTES = 4 << 20
 ROWS_FLUSH_BYTES = 8 << 20  # of rows, whose blocks are larger
@@ -29,9 +35,8 @@ KNOWN_CHECKPOINTS = 64
 # Of a ledger version's 63 bits: enough to tell inputs apart, and 31 are left for the micro-batch.
 DIGEST_BITS = 32
 
-assert INLINE_BYTES <= DEFAULT_INLINE_LIMIT_BYTES
 assert DIGEST_BITS % 8 == 0
-assert INLINE_BYTES < OWN_FILE_BYTES <= FLUSH_BYTES < PENDING_BYTES
+assert LATER_INLINE_BYTES <= INLINE_BYTES < OWN_FILE_BYTES <= FLUSH_BYTES < PENDING_BYTES
 assert GATHER_BYTES < PENDING_BYTES
 
 # --- reading ---

@@ -119,7 +119,8 @@ class QuireDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamArrowWriter:
         options = _placed(write_options, self.options, streaming=True)
-        return StreamWriter(options, schema, overwrite, self._routes(options, schema))
+        routes = self._routes(options, schema)
+        return StreamWriter(options, schema, overwrite, routes, plans=self.plans)
 
     def _read_options(self) -> ReadOptions | None:
         """Return the options of a read, which may become a batch or a stream."""

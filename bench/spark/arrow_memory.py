@@ -8,7 +8,9 @@ micro-batch), `batches` (micro-batches of a stream) and `seed`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -63,17 +65,25 @@ class MemoryPartition(InputPartition):
 
 
 def shares(rows: int) -> list[InputPartition]:
-    """The rows over the partitions."""
-    return [MemoryPartition(rows // PARTITIONS) for _ in range(PARTITIONS)]
+    """The rows over the partitions; few rows are in one, as those of a queue are."""
+    count = PARTITIONS if rows > BATCH_ROWS else 1
+    return [MemoryPartition(rows // count) for _ in range(count)]
 
 
 def batches(partition: InputPartition, schema: StructType, seed: int) -> Iterator[pa.RecordBatch]:
     """One batch in memory, given again and again."""
     assert isinstance(partition, MemoryPartition)
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    whole = pa.record_batch([_column(field, seed) for field in arrow_schema], schema=arrow_schema)
+    whole = _whole(schema.json(), seed)
     for start in range(0, partition.count, BATCH_ROWS):
         yield whole.slice(0, min(BATCH_ROWS, partition.count - start))
+
+
+@lru_cache(maxsize=4)
+def _whole(schema_json: str, seed: int) -> pa.RecordBatch:
+    """Return the batch, which a worker makes once: what a small micro-batch costs is Spark's."""
+    schema = StructType.fromJson(json.loads(schema_json))
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    return pa.record_batch([_column(field, seed) for field in arrow_schema], schema=arrow_schema)
 
 
 def _column(field: pa.Field, seed: int) -> pa.Array:

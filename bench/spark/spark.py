@@ -1,4 +1,4 @@
-"""Spark over Quire, beside Spark over memory: a batch read, and a stream write.
+"""Spark over Quire, beside Spark over memory and over Parquet: a batch read, and a stream write.
 
 Reads and writes of both sides take turns in one Spark session; the first turn warms up and does not
 count. A read goes to Spark's own `noop` sink, a write comes from the source in memory.
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.figure import BenchmarkSetting, Figure, Result, at_least
+from bench.figure import BenchmarkSetting, Figure, Result, at_least, at_most
 from bench.spark import spark_turns
 from bench.spark.spark_session import fill, from_memory, run_query, start_session
 
@@ -21,6 +21,7 @@ __all__ = ["run"]
 TURNS = 5
 COLUMNS = {"all columns": None, "payload alone": "payload binary"}
 TARGET = 0.6
+TO_PARQUET = 1.5
 
 
 def run(setting: BenchmarkSetting) -> list[Result]:
@@ -47,8 +48,18 @@ def _read(spark: Any, path: Path, rows: int, setting: BenchmarkSetting) -> list[
         ours = ours.option("queue", "full").load()
         memory = spark.read.format("memory").schema(columns)
         memory = memory.option("rows", rows).option("seed", setting.seed).load()
-        seconds = _turns(_drop, [ours, memory])
+        files = str(path.with_name(f"parquet {words}"))
+        ours.write.option("compression", "uncompressed").parquet(files)
+        *seconds, parquet = _turns(_drop, [ours, memory, spark.read.parquet(files)])
         figures += _compare(f"batch read, {words}", rows, seconds)
+        figures += [
+            Figure(
+                f"batch read, {words}: {side}'s time to Parquet's", taken / parquet, "times", goal
+            )
+            for side, taken, goal in zip(
+                ("Quire", "memory"), seconds, (at_most(TO_PARQUET), None), strict=True
+            )
+        ]
     return figures
 
 

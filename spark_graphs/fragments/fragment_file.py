@@ -22,6 +22,8 @@ from quire.rows.row_input import Rows
 from quire.spark_graphs.limits import (
     FLUSH_BYTES,
     INLINE_BYTES,
+    INLINE_TASKS,
+    LATER_INLINE_BYTES,
     OWN_FILE_BYTES,
     PENDING_BYTES,
     ROWS_FLUSH_BYTES,
@@ -52,12 +54,17 @@ class FragmentWriter:
         env: Env | None = None,
         codec: ltds.Compression = ltds.Compression.NONE,
         priorities: Mapping[str, int] | None = None,
+        partition: int = 0,
     ) -> None:
-        """`priorities`: what messages get that say none (`Integration.put_priorities`)."""
+        """`priorities`: what messages get that say none (`Integration.put_priorities`).
+
+        `partition`: the task's number, by which its own message has much room or little.
+        """
         self._path = path
         self._store_id = store_id
         self._codec = codec
         self._priorities = priorities or {}
+        self._inline_bytes = INLINE_BYTES if partition < INLINE_TASKS else LATER_INLINE_BYTES
         self._env = env or OsEnv()
         self._pending: dict[
             str, BlockBuilder | RowBuilder
@@ -126,7 +133,7 @@ class FragmentWriter:
 
     def _take_inline(self) -> list[Fragment]:
         """Take what goes into the task's message: small shares first. It is not pending then."""
-        room, fragments = INLINE_BYTES, []
+        room, fragments = self._inline_bytes, []
         for queue, builder in sorted(self._pending.items(), key=lambda item: item[1].charge_bytes):
             if queue not in self._own and builder.charge_bytes <= room:
                 room -= builder.charge_bytes

@@ -110,13 +110,18 @@ class StreamWriter(StreamArrowWriter):
         schema: StructType,
         overwrite: bool,
         routes: Routes | None = None,
+        *,
+        plans: bool = True,
     ) -> None:
-        """`routes`: of rows for typed queues; None: the rows are messages of bytes."""
+        """`routes`: of rows for typed queues; None: the rows are messages of bytes.
+
+        `plans`: False for one that only commits, which does not ask what tasks need.
+        """
         _refuse_overwrite(overwrite)
         if routes is None:
             check_sink_schema(schema, options.queue)
         self._options, self._routes = options, routes
-        self._target = target_at(options.path)
+        self._target = target_at(options.path) if plans else None
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = TaskContext.get()
@@ -127,6 +132,7 @@ class StreamWriter(StreamArrowWriter):
                 "this task knows neither query id nor batch id, by which its messages are written "
                 "only once; a streaming sink of format 'quire' runs in a streaming query only"
             )
+        assert self._target is not None  # it was planned
         return TaskMessage(
             write_fragments(iterator, self._options, self._target, self._routes),
             query_id=query_id,
@@ -206,8 +212,13 @@ def write_fragments(
     routes: Routes | None = None,
 ) -> list[Fragment]:
     """A task's messages, durable or in the fragments themselves; nothing is left if it fails."""
+    context = TaskContext.get()
     writer = FragmentWriter(
-        options.path, target.store_id, codec=options.codec, priorities=target.priorities
+        options.path,
+        target.store_id,
+        codec=options.codec,
+        priorities=target.priorities,
+        partition=0 if context is None else context.partitionId(),
     )
     try:
         with shared_files.seen(options.path):

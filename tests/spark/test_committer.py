@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import pickle
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
@@ -23,7 +24,8 @@ from quire.spark_graphs.fragments.fragment_file import FragmentWriter
 from quire.spark_graphs.options import WriteOptions, read_options
 from quire.spark_graphs.planning.queue_choice import queues_read
 from quire.spark_graphs.schema import source_schema
-from quire.spark_graphs.writing import sink_queues
+from quire.spark_graphs.source import QuireDataSource
+from quire.spark_graphs.writing import sink_queues, sink_writer
 from quire.spark_graphs.writing.content_digest import ContentDigests, sum_of_digests
 from quire.spark_graphs.writing.sink_committer import FragmentCommitter
 from quire.spark_graphs.writing.sink_writer import StreamWriter
@@ -194,6 +196,20 @@ def test_abort_removes_only_what_no_commit_can_have_taken(store: Any, complete: 
     messages: list[Any] = [TaskMessage(fragments_of(store), "q", "r", 0)]
     writer.abort(messages if complete else [*messages, None], 0)
     assert len(files(store)) == (1 if complete else 0)
+
+
+def test_a_sink_that_only_commits_asks_for_nothing_of_tasks(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner is asked where a micro-batch is planned, and not once more where it ends."""
+    asked: list[str] = []
+    monkeypatch.setattr(sink_writer, "target_at", asked.append)
+    given = {"path": store.path, "queue": "a"}
+    source = QuireDataSource(given)
+    source.streamWriter(source_schema(), False)
+    assert asked == [store.path]
+    pickle.loads(pickle.dumps(source)).streamWriter(source_schema(), False)
+    assert asked == [store.path]
 
 
 def test_abort_never_raises(store: Any) -> None:

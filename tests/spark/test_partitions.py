@@ -151,6 +151,19 @@ def test_small_fragments_travel_in_the_message(writer: FragmentWriter, tmp_path:
         assert file.count == found["large"].messages == 100
 
 
+@pytest.mark.parametrize(("partition", "is_inline"), [(0, True), (255, True), (256, False)])
+def test_tasks_behind_the_first_ones_send_less(
+    tmp_path: Path, partition: int, is_inline: bool
+) -> None:
+    """A thousand small messages are in no file, unless there are hundreds of tasks."""
+    (tmp_path / "ltds").mkdir()
+    writer = FragmentWriter(str(tmp_path), STORE_ID, partition=partition)
+    writer.add(payloads(1000, 100), {"q": 1000})
+    (found,) = writer.finish()
+    assert (found.block is not None) == is_inline == (found.ltds_id is None)
+    assert len(list_ids(OsEnv(), str(tmp_path / "ltds"))) == (not is_inline)
+
+
 def test_large_fragments_are_flushed_while_they_grow(
     writer: FragmentWriter, tmp_path: Path
 ) -> None:
@@ -172,7 +185,7 @@ def test_fragments_are_durable_when_they_are_named() -> None:
     before = env.calls.count("sync_directory")
     writer = FragmentWriter("/s", STORE_ID, env)
     for queue in "abc":
-        writer.add(payloads(200, 1000), {queue: 200})
+        writer.add(payloads(400, 1000), {queue: 400})
     found = writer.finish()
     assert env.calls.count("sync_directory") == before + 1
     after = env.crash(outcome="lost")
@@ -180,7 +193,7 @@ def test_fragments_are_durable_when_they_are_named() -> None:
         assert fragment.ltds_id is not None
         with LtdsReader(after, "/s/ltds", fragment.ltds_id, STORE_ID) as file:
             blocks = [file.block_at(number)[0] for number in range(*(fragment.blocks or ()))]
-            assert sum(block.count for block in blocks) == fragment.messages == 200
+            assert sum(block.count for block in blocks) == fragment.messages == 400
 
 
 def test_an_aborted_attempt_leaves_no_file(writer: FragmentWriter, tmp_path: Path) -> None:

@@ -103,11 +103,11 @@ def test_a_large_share_has_a_file_of_its_own(store: Any) -> None:
     commit(store, write(store, [large, spread(2_000, 5)]))
     assert len(files(store)) == 1
     assert len(payloads(store, "q1")) == 25
-    made = write(store, [rows(("q2", b"x" * 1_000) for _ in range(200))])
+    made = write(store, [rows(("q2", b"x" * 1_000) for _ in range(400))])
     assert [(f.shared_id, f.ltds_id is None) for f in made] == [(None, False)]
     commit(store, made, 2)
     assert len(files(store)) == 2
-    assert len(payloads(store, "q2")) == 205
+    assert len(payloads(store, "q2")) == 405
 
 
 @pytest.mark.parametrize("size", [10, 2_000, 100_000])
@@ -163,7 +163,7 @@ def test_a_task_syncs_once_for_its_queues(seed: int) -> None:
     for queues in (2, 50):
         before = len(env.calls.log)
         writer = FragmentWriter(PATH, store.integration.store_id, env)
-        writer.add(*routed(spread(3_000, 30, queues), None))
+        writer.add(*routed(spread(9_000, 30, queues), None))
         assert len({f.ltds_id for f in writer.finish() if f.block is None}) == 1
         syncs.append([call.kind for call in env.calls.log[before:] if "sync" in call.kind])
     assert syncs[0] == syncs[1]
