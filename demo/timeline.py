@@ -1,4 +1,4 @@
-"""What happened when: a file of JSON lines per process, which outlives its writer's SIGKILL."""
+"""The events of a run: a file of JSON lines per process, which outlives its writer's SIGKILL."""
 
 from __future__ import annotations
 
@@ -46,5 +46,5 @@ def read(folder: Path) -> list[TimelineEvent]:
 
 
 def happened(folder: Path, what: str) -> bool:
-    """Whether any process has noted this."""
+    """Return True if any process has noted this."""
     return any(event.what == what for event in read(folder))

@@ -63,7 +63,7 @@ ROW = re.compile(r"^\| (\d+) \|([^|]*)\|([^|]*)\|$", re.MULTILINE)
 
 
 def documents(root: Path) -> Iterator[Path]:
-    """All Markdown files below the root, outside hidden and built folders and links."""
+    """Return all Markdown files below the root, outside hidden and built folders and links."""
     for path in sorted(root.iterdir()):
         if path.name.startswith(".") or path.is_symlink() or path.name in SKIPPED_FOLDERS:
             continue
@@ -93,7 +93,7 @@ def anchors(text: str) -> set[str]:
 
 
 def link_errors(document: Path, root: Path) -> list[str]:
-    """What is wrong with the relative links of one document."""
+    """Return the mistakes in the relative links of one document."""
     prose = CODE_SPAN.sub("", FENCE.sub("", document.read_text()))
     errors = []
     for match in LINK.finditer(prose):
@@ -293,7 +293,7 @@ def written(text: str, tests: dict[int, list[str]]) -> str:
 
 
 def conformance_errors(text: str, tests: dict[int, list[str]]) -> list[str]:
-    """What is wrong with the conformance document."""
+    """Return the mistakes in the conformance document."""
     listed = [int(row[1]) for row in ROW.finditer(text)]
     planned = {int(row[1]) for row in ROW.finditer(text) if row[3].strip().startswith(PLANNED)}
     untested = set(PROMISES) - planned - {number for number in PROMISES if tests.get(number)}

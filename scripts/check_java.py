@@ -21,7 +21,7 @@ def java_command() -> str:
 
 
 def problem() -> str | None:
-    """What is wrong with the installed Java, or None."""
+    """Return the problem of the installed Java, or None."""
     command = java_command()
     try:
         result = subprocess.run(

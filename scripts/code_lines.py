@@ -1,4 +1,4 @@
-"""How many lines of code each folder has, without blanks, comments and docstrings.
+"""The lines of code that each folder has, without blanks, comments and docstrings.
 
 scripts/code_lines.py              of each folder, and of all production code
 scripts/code_lines.py quire/file_dump  of each file there

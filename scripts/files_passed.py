@@ -1,4 +1,4 @@
-"""How many source files an operation passes: a measure of how many places its reader has to know.
+"""The source files that an operation passes: a measure of how many places its reader has to know.
 
     python scripts/files_passed.py [NAME ...] [--files]
 
@@ -30,7 +30,10 @@ SMALL, LARGE = b"x" * 100, b"x" * 400_000
 
 
 class Operation(NamedTuple):
-    """What is traced; `before` and `after` it are not. Each gets what the one before returned."""
+    """A traced operation; `before` and `after` it are not traced.
+
+    Each gets what the one before returned.
+    """
 
     name: str
     target: int | None  # files at most; None: none was named
@@ -103,7 +106,7 @@ def with_memory(store: quire.Store) -> quire.Store:
 
 
 def none(_: Any) -> None:
-    """Nothing is to be done."""
+    """Do nothing."""
 
 
 OPERATIONS = [
@@ -141,7 +144,7 @@ def made(path: str) -> quire.Store:
 
 
 def files_passed(trace: Trace, store: quire.Store, operation: Operation) -> list[str]:
-    """Of the turn with the fewest."""
+    """Return the files of the turn with the fewest."""
     turns: list[list[str]] = []
     for turn in range(WARM + TURNS):
         given = operation.before(store)

@@ -50,7 +50,7 @@ class Markdown(SphinxDirective):
     has_content = True
 
     def run(self) -> list[nodes.Node]:
-        """What the text becomes."""
+        """Return the nodes that the text becomes."""
         source, _ = self.get_source_info()
         document = utils.new_document(source, self.state.document.settings)
         MystParser().parse("\n".join(self.content), document)
@@ -97,7 +97,7 @@ def tell_texts(holder: type | ModuleType) -> None:
 
 
 def is_value(named: Any) -> bool:
-    """No class, function or module."""
+    """Return True for no class, function or module."""
     return not inspect.isroutine(named) and not isinstance(named, type | ModuleType)
 
 
@@ -139,7 +139,9 @@ def resolved(name: str) -> Any:
 
 
 def text_of(holder: type | ModuleType, name: str) -> str:
-    """What the source says of a name that a class or module assigns, or imports from another."""
+    """Return the source's text of a name that a class or module assigns, or imports from
+    another.
+    """
     for node, text in statements(holder):
         match node:
             case ast.Assign(targets=[ast.Name(id=own)]) | ast.AnnAssign(target=ast.Name(id=own)):
@@ -178,7 +180,7 @@ def statements(holder: type | ModuleType) -> list[tuple[ast.stmt, str]]:
 
 
 def unfolded(node: ast.stmt) -> list[ast.stmt]:
-    """What type checkers see counts as the module's own; any other statement is itself."""
+    """Yield what type checkers see as the module's own; any other statement is itself."""
     match node:
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             return node.body
@@ -196,7 +198,7 @@ def warn_of_gaps(_app: Sphinx, environment: BuildEnvironment) -> None:
 
 
 def gaps(modules: set[str], listed: set[str]) -> Iterator[str]:
-    """What is public and is not listed."""
+    """Return the public names that are not listed."""
     for module_name in sorted(modules):
         module = importlib.import_module(module_name)
         for named in sorted(modules_named(module)):
@@ -217,7 +219,7 @@ def modules_named(module: ModuleType) -> set[str]:
 
 
 def is_module(name: str) -> bool:
-    """Not a class of a module, or its method."""
+    """Return True for a module, not a class of it, or its method."""
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:  # what stands before the last point is none

@@ -342,7 +342,7 @@ def copied(place: Path) -> Path:
 
 
 def passes(place: Path, tests: str, seed: str) -> bool:
-    """Whether the tests do, in the copy."""
+    """Return True if the tests pass in the copy."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     try:

@@ -62,7 +62,7 @@ def commands(long: bool, seed: str, memory: str | None) -> dict[str, list[str]]:
 def run(
     name: str, command: list[str], minutes: float, started: list[subprocess.Popen[bytes]]
 ) -> tuple[int, float, bytes]:
-    """One part: its exit status, minutes, and what it says; `started` has its process."""
+    """Run one part: its exit status, minutes, and its output; `started` has its process."""
     began = time.monotonic()
     # What pytest has made of a module serves the other parts, and what a test starts.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}

@@ -47,7 +47,9 @@ def newest() -> str | None:
 
 
 def is_usable(program: Path) -> bool:
-    """Whether it can make an environment; what stands for one that is not chosen ends with 127."""
+    """Return True if it can make an environment; what stands for one that is not chosen ends with
+    127.
+    """
     return subprocess.run([program, "-c", "import ensurepip, ssl"], check=False,
                           capture_output=True).returncode == 0  # fmt: skip
 

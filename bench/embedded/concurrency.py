@@ -44,7 +44,7 @@ BARE_PAGES = 8192
 
 
 class Rate(NamedTuple):
-    """What so many threads did together."""
+    """The rate of so many threads together."""
 
     commits: float  # a second
     share: float  # commits per group: one write, one sync
@@ -84,7 +84,7 @@ def run(setting: BenchmarkSetting) -> list[Result]:
 
 
 def _slower(setting: BenchmarkSetting, payload: bytes, most: int, seconds: float) -> list[Figure]:
-    """One thread and the most of them on slower disks."""
+    """Measure one thread and the most of them on slower disks."""
     figures = []
     for delay_us in DELAYS_US:
         path = str(setting.folder / f"store-{delay_us}")
@@ -123,7 +123,7 @@ def _puts(store: Any, payload: bytes, way: str) -> Work:
 
 
 def _together(store: Any, count: int, work: Work, seconds: float) -> Rate:
-    """So many threads for so long."""
+    """Run so many threads for so long."""
     with busy_threads(count, work):
         before, began = store.status(), time.perf_counter()
         time.sleep(seconds)

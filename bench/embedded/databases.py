@@ -65,7 +65,7 @@ class DatabaseSide(Protocol):
         """A row, and a message with it."""
 
     def move(self) -> int:
-        """To where it is taken from; how many were moved."""
+        """Move the messages to where they are taken from; return how many were moved."""
 
     def take(self) -> None:
         """A message, and the row that is its effect."""
@@ -93,7 +93,7 @@ class ProgramDatabase:
             _sell(connection, payload)
 
     def count(self, table: str) -> int:
-        """How many rows it has."""
+        """Return the number of its rows."""
         with self.begin() as connection:
             return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
@@ -220,7 +220,7 @@ DATABASE_SIDES: tuple[Callable[[Path], DatabaseSide], ...] = (ThroughQuire, ByHa
 
 
 class MessageCosts:
-    """What a message takes by each operation: microseconds, in each turn."""
+    """The costs of a message by each operation: microseconds, in each turn."""
 
     def __init__(self) -> None:
         self.processor: dict[str, list[float]] = {}
@@ -242,7 +242,7 @@ class MessageCosts:
             times[name] = [sum(turn) for turn in turns]
 
     def ratio(self, operation: str, to: str) -> float:
-        """Of processor times, within each turn: the median."""
+        """Return the ratio of processor times, within each turn: the median."""
         both = zip(self.processor[operation], self.processor[to], strict=True)
         return median(one / other for one, other in both)
 
@@ -315,7 +315,7 @@ def _turn(
 
 
 def _check(side: DatabaseSide, count: int) -> None:
-    """Raises RuntimeError where not each message was sent, and had its effect, once."""
+    """Raise RuntimeError where not each message was sent, and had its effect, once."""
     side.move()  # deletes what the store has
     if side.counts() != (count, count, 0):
         raise RuntimeError(f"{side.counts()} rows, effects and waiting messages, of {count}")

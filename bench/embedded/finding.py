@@ -104,7 +104,7 @@ def _fill(store: Store, count: int) -> None:
 
 
 def _fill_singly(store: Store, count: int) -> None:
-    """With a transaction for each message, packed by a checkpoint."""
+    """Put messages with a transaction for each, packed by a checkpoint."""
     store.create_queue("scanned", order="priority")
     for n in range(count):
         store.put("scanned", b"x" * 100, priority=n % 10)
@@ -112,7 +112,7 @@ def _fill_singly(store: Store, count: int) -> None:
 
 
 def _rows(path: Path, count: int) -> sqlite3.Connection:
-    """As many rows, with an index."""
+    """Put as many rows, with an index."""
     rows = sqlite3.connect(path, isolation_level=None)
     rows.execute("PRAGMA journal_mode=WAL")
     rows.execute("CREATE TABLE q (id INTEGER PRIMARY KEY, customer TEXT, payload BLOB NOT NULL)")
@@ -127,7 +127,7 @@ def _rows(path: Path, count: int) -> sqlite3.Connection:
 
 
 def _calls(store: Store, count: int) -> dict[str, FindingCall]:
-    """By name; each gives back what it takes."""
+    """Return the calls by name; each gives back what it takes."""
     [first] = store.browse("q", max_messages=1)
 
     def got(source: str, **asked: Any) -> None:

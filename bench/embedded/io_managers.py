@@ -36,7 +36,7 @@ SMALL_BYTES = 16 << 10  # a queue's part of a transaction that travels in the jo
 
 
 class Case(NamedTuple):
-    """What is measured."""
+    """A measured case."""
 
     size_mib: int
     threads: int

@@ -66,7 +66,7 @@ def run(setting: BenchmarkSetting) -> list[Figure]:
 
 
 def _reading(path: Path, count: int) -> list[Figure]:
-    """By the owner, and by a process that reads a lease's files."""
+    """Read by the owner, and by a process that reads a lease's files."""
     pieces = _process("pieces", path, count)  # before they are taken
     read = _process("read", path, count)
     return [
@@ -79,7 +79,7 @@ def _reading(path: Path, count: int) -> list[Figure]:
 
 
 def _process(role: str, path: Path, *arguments: int) -> dict[str, Any]:
-    """What a process of its own reports."""
+    """Return the report of a process of its own."""
     command = [sys.executable, "-m", "bench.embedded.large_transaction", role, str(path)]
     command += map(str, arguments)
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)

@@ -47,7 +47,7 @@ SizeValues = dict[tuple[str, str, int], float]
 
 
 def run(setting: BenchmarkSetting) -> list[Result]:
-    """Both tables, how Quire compares, and the plot."""
+    """Return both tables, how Quire compares, and the plot."""
     with _queues(setting.folder) as queues:
         found: CallTimes = {}
         for queue in queues:
@@ -117,7 +117,7 @@ def _take_turns(
 
 
 def _ratio(operation: str, size: int, names: list[str], values: SizeValues) -> float:
-    """How often Quire's time goes into that of the best rival."""
+    """Return how often Quire's time goes into that of the best rival."""
     rivals = [values[operation, name, size] for name in names[1:]]
     return min(rivals) / values[operation, names[0], size]
 

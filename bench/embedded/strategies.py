@@ -36,7 +36,7 @@ PAUSE = 0.0005  # seconds, after a refusal
 
 
 class StrategyTally(Struct):
-    """What the threads saw under one strategy with one amount of room."""
+    """The counts of the threads under one strategy with one amount of room."""
 
     seconds: float = 0.0
     latencies: list[float] = field(default_factory=list)
@@ -51,12 +51,12 @@ class StrategyTally(Struct):
         return len(self.latencies) / self.seconds
 
     def of_hundred(self, what: str) -> float:
-        """How often something happened to a hundred transactions that put."""
+        """Return how often something happened to a hundred transactions that put."""
         return 100 * self.counts[what] / max(1, self.counts["begun"])
 
 
 class Contention:
-    """One store under one strategy, and the threads that work on it."""
+    """A store under one strategy, and the threads that work on it."""
 
     def __init__(self, setting: BenchmarkSetting, strategy: str, room: str) -> None:
         folder = setting.folder / f"{strategy}-{ROOMS[room]}"
@@ -70,7 +70,7 @@ class Contention:
         self.tally = StrategyTally()
 
     def turn(self, seconds: float) -> None:
-        """All threads for so long."""
+        """Run all threads for so long."""
         self._stop = threading.Event()
         work = [self._write] * WRITERS + [self._move] * COMMITTERS
         threads = [
@@ -90,7 +90,7 @@ class Contention:
         self.tally.seconds += time.perf_counter() - began
 
     def close(self) -> int:
-        """What is still counted as open or reserved, which should be nothing."""
+        """Return the counts of what is still open or reserved, which should be nothing."""
         infos = [self._store.queue(name) for name in self._names]
         self._store.close()
         return sum(info.open_transactions + info.reserving for info in infos)

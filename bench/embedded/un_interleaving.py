@@ -1,4 +1,5 @@
-"""What un-interleaving saves: pages and records for each message, by the size of the write buffer.
+"""The saving by un-interleaving: pages and records for each message, by the size of the write
+buffer.
 
 Transactions that are open at the same time put messages of 100 bytes in turns into one queue, and
 then commit. With room for one message in the write buffer every message leaves it at once, for
@@ -37,7 +38,7 @@ VALUES = ("pages written", "pages read", "records scanned", "put us", "take us")
 
 
 class Round(NamedTuple):
-    """Of one message, in the order of `VALUES`."""
+    """The figures of one message, in the order of `VALUES`."""
 
     written: float
     read: float

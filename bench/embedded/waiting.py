@@ -1,4 +1,4 @@
-"""What a get costs where many messages wait: in each order that a queue may have.
+"""The cost of a get where many messages wait: in each order that a queue may have.
 
 Each store holds so many messages of 100 bytes in one work queue, put as one batch. A get takes one
 of them in a transaction of its own; gets of the small and the large store take turns, and their
@@ -107,7 +107,7 @@ def run(setting: BenchmarkSetting) -> list[Result]:
 
 
 def _growth(what: str, times: dict[int, Latencies]) -> list[Figure]:
-    """With the fewest that wait, and how much more with the most."""
+    """Return the figure with the fewest that wait, and how much more with the most."""
     few, many = min(times), max(times)
     small, large = times[few].quantile(0.5), times[many].quantile(0.5)
     return [
@@ -228,7 +228,7 @@ def _bare_read(store: Store, count: int, setting: BenchmarkSetting) -> float:
 
 
 def _memory(store: Store) -> int:
-    """Of the queue's selection."""
+    """Return the memory of the queue's selection."""
     queue = store._context.state.queue("q")
     [subscription] = queue.subscriptions.values()
     assert isinstance(subscription.order, Selection)

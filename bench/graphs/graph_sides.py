@@ -16,7 +16,7 @@ CAPACITY_BYTES = 8 << 30
 
 
 class Sides:
-    """What every measurement needs."""
+    """The store and the session of a measurement."""
 
     def __init__(self, spark: Any, folder: Path, batches: int, broker: str | None) -> None:
         self.spark, self.folder, self.broker = spark, folder, broker
@@ -47,7 +47,7 @@ class Sides:
                     transaction.put_many(queue, [b"x" * 100] * ROWS)
 
     def kafka(self, frame: Any) -> Any:
-        """Its reader or writer, with the broker's address."""
+        """Return its reader or writer, with the broker's address."""
         return frame.format("kafka").option("kafka.bootstrap.servers", self.broker)
 
 
@@ -62,7 +62,7 @@ def quire_query(sides: Sides) -> list[float]:
 
 
 def quire_step(sides: Sides) -> list[float]:
-    """What a batch takes of the time that the step needs for all."""
+    """Return the time of a batch, as its share of the time that the step needs for all."""
     from quire.spark_graphs import Graph
 
     source, target = sides.queue(), sides.queue()

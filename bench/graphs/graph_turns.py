@@ -37,7 +37,7 @@ def run(setting: BenchmarkSetting) -> list[Result]:
 
 
 def session(folder: Path, batches: int, seed: int) -> two_checkouts.CheckoutSession:
-    """One side's: a store, and a Spark session."""
+    """Return one side's session: a store, and a Spark session."""
     return _GraphSession(start_session(), folder, batches)
 
 

@@ -1,4 +1,4 @@
-"""What a graph costs while nothing happens: processor time of all processes.
+"""The cost of a graph while nothing happens: processor time of all processes.
 
 The driver, its JVM, Spark's workers and the store's owner count, in one session: first at rest
 without a graph, then with one whose steps stand in a row and have all done a batch.

@@ -63,7 +63,7 @@ def _empty_job_ms(spark: Any) -> float:
 
 
 def _is_bad(number: int, share: float) -> bool:
-    """Such a share of all numbers, evenly."""
+    """Return True for a share of all numbers, evenly."""
     return int((number + 1) * share) > int(number * share)
 
 

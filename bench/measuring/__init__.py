@@ -1,1 +1,1 @@
-"""What benchmarks measure with: latencies, payloads, threads, environments that count or wait."""
+"""The tools of benchmarks: latencies, payloads, threads, environments that count or wait."""

@@ -13,7 +13,7 @@ Work = Callable[[int], Callable[[], object]]  # of the thread's number: what it 
 
 @contextmanager
 def busy_threads(count: int, work: Work) -> Iterator[list[int]]:
-    """All are at work inside, and have ended after it; gives how often each has done it so far."""
+    """Run threads while the block runs; gives how often each has done its work so far."""
     stop, gate = threading.Event(), threading.Barrier(count + 1)
     done = [0] * count
 

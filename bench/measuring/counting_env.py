@@ -42,7 +42,7 @@ class CountingFile:
 
 
 def _pages(offset: int, what: Any) -> int:
-    """How many pages a length, or data, at the offset touches."""
+    """Return the number of pages that a length, or data, at the offset touches."""
     length = what if isinstance(what, int) else len(what)
     return -(-(offset + length) // PAGE_BYTES) - offset // PAGE_BYTES if length else 0
 

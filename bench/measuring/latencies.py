@@ -11,7 +11,7 @@ __all__ = ["Latencies"]
 
 
 class Latencies:
-    """How long calls took."""
+    """The times that calls took."""
 
     def __init__(self) -> None:
         self._seconds: list[float] = []
@@ -23,7 +23,7 @@ class Latencies:
         self._seconds.append(time.perf_counter() - begin)
 
     def add(self, seconds: float) -> None:
-        """One that was measured elsewhere."""
+        """Add a time that was measured elsewhere."""
         self._seconds.append(seconds)
 
     def quantile(self, share: float) -> float:
@@ -32,5 +32,5 @@ class Latencies:
 
     @property
     def total(self) -> float:
-        """All of them, in seconds."""
+        """The sum of all times, in seconds."""
         return sum(self._seconds)

@@ -11,7 +11,8 @@ __all__ = ["processor_seconds"]
 
 
 def processor_seconds(path: Path | None = None) -> float:
-    """Of this process and all that have come of it, also of those that have ended.
+    """Return the processor time of this process and all that have come of it, also of those that
+    have ended.
 
     With a path, the owner of the store there counts too.
     """

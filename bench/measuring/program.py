@@ -35,7 +35,7 @@ class Program:
 
     @property
     def process_id(self) -> int:
-        """Of its process."""
+        """The id of its process."""
         return self._process.pid
 
     def tell(self, order: str) -> None:
@@ -45,7 +45,7 @@ class Program:
         self._process.stdin.flush()
 
     def answer(self) -> Any:
-        """Raises RuntimeError where it has ended instead."""
+        """Return its next answer. Raises RuntimeError where it has ended instead."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -53,7 +53,7 @@ class Program:
         return json.loads(line)
 
     def ask(self, order: object) -> Any:
-        """Both. Raises RuntimeError."""
+        """Give an order, and return its answer. Raises RuntimeError."""
         self.tell(str(order))
         return self.answer()
 
@@ -68,14 +68,16 @@ class Program:
 
 
 def answer_orders(answer: Callable[[str], object]) -> None:
-    """In such a program: say that it is ready, and answer each order until there are no more."""
+    """Answer orders in such a program until there are no more, after saying that it is ready."""
     say_ready()
     for order in sys.stdin:
         print(json.dumps(answer(order.strip())), flush=True)
 
 
 def say_ready() -> None:
-    """To whom has begun the program; one that takes no orders goes on with what it does."""
+    """Tell the process that has begun the program; one that takes no orders goes on with what it
+    does.
+    """
     print(json.dumps("ready"), flush=True)
 
 

@@ -28,13 +28,13 @@ ROOT = Path(__file__).resolve().parents[2]
 WARM_UP = 2
 
 Operations = Mapping[str, tuple[str, float]]
-"""In words, and the most that each may take of what it took before."""
+"""The operations in words, and the ratio to the time before that each may have at most."""
 
 Pair = tuple[float, float]  # seconds, and seconds of processor time
 
 
 class CheckoutSession(Protocol):
-    """What a module's `session(folder, size, seed)` gives: one side's, in one Spark session."""
+    """A side's session, which a module's `session(folder, size, seed)` gives."""
 
     @property
     def operations(self) -> Mapping[str, Callable[[], float]]:
@@ -137,7 +137,7 @@ class _Checkout:
 
 
 def main() -> None:
-    """One side: does what its standard input says, and tells seconds."""
+    """Run one side: do what the standard input says, and print seconds."""
     module, folder, size, seed = sys.argv[-4:]
     measured = importlib.import_module(f"bench.{module}")
     session: CheckoutSession = measured.session(Path(folder), int(size), int(seed))

@@ -1,1 +1,1 @@
-"""What Quire is measured beside: other stores, bare loops, and figures that others published."""
+"""The rivals of Quire: other stores, bare loops, and figures that others published."""

@@ -56,7 +56,7 @@ class BareGroup:
             turn.follower.open()
 
     def status(self) -> dict[str, int]:
-        """As a store counts them."""
+        """Return the counts by the names of a store's."""
         return {"commits": self.commits, "groups": self.groups}
 
     def _write(self, leader: BareTurn) -> None:

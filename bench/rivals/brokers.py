@@ -42,7 +42,7 @@ class NatsServer:
 
     @property
     def process_ids(self) -> list[int]:
-        """What works for its clients."""
+        """The processes that work for its clients."""
         return [self._process.pid]
 
     def stop(self) -> None:
@@ -82,7 +82,7 @@ class RabbitServer:
 
     @property
     def process_ids(self) -> list[int]:
-        """What works for its clients."""
+        """The processes that work for its clients."""
         return [self._process.pid]
 
     def stop(self) -> None:
@@ -92,7 +92,7 @@ class RabbitServer:
 
 
 def free_port() -> int:
-    """One that nobody has just now."""
+    """Return a port that nobody has just now."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]
@@ -100,7 +100,7 @@ def free_port() -> int:
 
 
 def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Until somebody listens there. Raises RuntimeError."""
+    """Wait until somebody listens there. Raises RuntimeError."""
     until = time.monotonic() + START_SECONDS
     while True:
         try:

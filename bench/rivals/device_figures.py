@@ -32,7 +32,7 @@ class Spread(NamedTuple):
 
 
 class DeviceRow(NamedTuple):
-    """What was done with all messages, in one of its rows."""
+    """A row of its tables: an operation on all messages."""
 
     name: str
     characters: int

@@ -84,7 +84,10 @@ class Broker:
     """A broker with a controller in one process; `address` is for its clients."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises FileNotFoundError where it is not to be had, RuntimeError if it does not start."""
+        """Start it.
+
+        Raises FileNotFoundError where it is not to be had, RuntimeError if it does not start.
+        """
         program = shutil.which("java")
         if program is None:
             raise FileNotFoundError("java is not installed")

@@ -18,7 +18,7 @@ COUNTS = dict.fromkeys(SIZES, 100) | {200_000: 50, 500_000: 50, 1_000_000: 25}
 
 
 class Milliseconds(NamedTuple):
-    """Of one message, from before its transaction begins to after it ends."""
+    """The milliseconds of one message, from before its transaction begins to after it ends."""
 
     average: float
     least: float

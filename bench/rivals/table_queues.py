@@ -26,7 +26,7 @@ class TableQueue(Protocol):
     name: str
 
     def put(self, payload: bytes) -> None:
-        """One durable transaction."""
+        """Put in one durable transaction."""
 
     def get(self) -> bytes:
         """The oldest message, taken; one durable transaction."""

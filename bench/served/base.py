@@ -1,4 +1,4 @@
-"""What a thesis measured of its queues (`bench.rivals.device_figures`), measured of ours.
+"""The measurements of a thesis (`bench.rivals.device_figures`), made of our queues.
 
 1,000 messages in this process and 100 through an owner of its own process, of no characters and of
 1,000, put and got one by one (`store.put`, `store.get`) and all at once, in a queue with priorities
@@ -115,7 +115,7 @@ def _taken(row: DeviceRow, place: str, type_: str) -> Spread:
 
 
 def _figures(times: OperationTimes) -> list[Figure]:
-    """How much longer the thesis's system took, in the middle of all cells."""
+    """Return how much longer the thesis's system took, in the middle of all cells."""
     ratios = {
         place: median(
             _taken(row, place, type_).average / mean(times[place, type_, row.name, row.characters])

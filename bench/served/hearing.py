@@ -1,4 +1,5 @@
-"""From a commit to who listens: in the owner, in another process, in asyncio, and Redis's pub/sub.
+"""The time from a commit to a listener: in the owner, in another process, in asyncio, and Redis's
+pub/sub.
 
 One message of 100 bytes at a time: the next one is put when the listener has said when it heard of
 the last. Two clocks begin: when the put is called, and when it has returned; one clock of the
@@ -75,7 +76,7 @@ def _turn(put: HeardPut, heard: NextHeard, durable: bool, count: int) -> list[tu
 
 @contextmanager
 def _kinds(folder: Path) -> Iterator[dict[str, tuple[HeardPut, NextHeard]]]:
-    """Who puts and who hears, by name; each kind of ours has a store of its own."""
+    """Return the kinds by name; each kind of ours has a store of its own."""
     with ExitStack() as stack:
         kinds: dict[str, tuple[HeardPut, NextHeard]] = {}
         for number, (name, how) in enumerate(LISTENERS.items()):

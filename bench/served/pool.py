@@ -56,14 +56,14 @@ SIDES = {
 
 
 class PoolTurns(Struct):
-    """Of one side with so many workers, each turn."""
+    """The turns of one side with so many workers."""
 
     rates: list[float] = field(default_factory=list)  # jobs a second
     processor: list[float] = field(default_factory=list)  # seconds of each job
 
 
 class RunningPool:
-    """Its server and who fills the queue; workers come and go."""
+    """A pool's server and the producer that fills its queue; workers come and go."""
 
     def __init__(self, side: PoolSide, folder: Path, stack: ExitStack) -> None:
         self._side = side
@@ -78,14 +78,14 @@ class RunningPool:
         stack.callback(self._jobs.close)
 
     def workers(self, count: int) -> list[Program]:
-        """So many more."""
+        """Start so many workers."""
         return [
             Program(PROGRAMS, self._side.kind, self._address, str(self._side.most))
             for _ in range(count)
         ]
 
     def turn(self, workers: Sequence[Program], count: int, turns: PoolTurns) -> None:
-        """So many jobs. Raises RuntimeError where they were not done, each once."""
+        """Work through so many jobs. Raises RuntimeError where they were not done, each once."""
         self._jobs.fill([JOB] * count, len(workers))
         spent, began = spent_seconds(self._server_ids), time.monotonic()
         for worker in workers:
@@ -117,7 +117,7 @@ class RunningPool:
 
 
 def _lines(path: Path, count: int, seconds: float) -> bool:
-    """Whether the file has so many lines in time."""
+    """Return True if the file has so many lines in time."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         with suppress(FileNotFoundError):
@@ -128,7 +128,7 @@ def _lines(path: Path, count: int, seconds: float) -> bool:
 
 
 def run(setting: BenchmarkSetting) -> Sequence[Result]:
-    """How ours compare, a table of all, and what a killed worker's job does."""
+    """Return how ours compare, a table of all, and the fate of a killed worker's job."""
     found: dict[tuple[str, int], PoolTurns] = {}
     struck: dict[str, float | None] = {}
     with ExitStack() as stack:
@@ -166,7 +166,7 @@ def _measure(
 
 
 def figures(found: dict[tuple[str, int], PoolTurns]) -> list[Figure]:
-    """How Quire's compare with each that was measured."""
+    """Return how Quire's compare with each that was measured."""
     figures = []
     for (name, count), turns in found.items():
         if name.startswith("Quire"):
@@ -180,7 +180,7 @@ def figures(found: dict[tuple[str, int], PoolTurns]) -> list[Figure]:
 
 
 def _ratio(ours: list[float], others: list[float]) -> float:
-    """In each turn: the median."""
+    """Return the median of the ratios in each turn."""
     return median(own / other for own, other in zip(ours, others, strict=True))
 
 

@@ -54,7 +54,7 @@ def do_job(payload: bytes) -> int:
 
 
 class JobProducer(Protocol):
-    """Who fills the queue."""
+    """The producer that fills the queue."""
 
     def fill(self, payloads: Sequence[bytes], workers: int) -> None:
         """Put them, and what so many workers end at."""
@@ -110,7 +110,7 @@ def quire_worker(address: str, most: int) -> Worked:
 
 
 class SqliteJobs:
-    """Of the database file's own program."""
+    """A queue in a database file of its own."""
 
     def __init__(self, address: str) -> None:
         self._database = connected(address)
@@ -131,7 +131,7 @@ class SqliteJobs:
 
 
 def connected(address: str) -> sqlite3.Connection:
-    """To the database, as both sides of the queue are."""
+    """Return a connection to the database, as both sides of the queue have."""
     database = sqlite3.connect(address, isolation_level=None, timeout=60.0)
     database.execute("PRAGMA journal_mode=WAL")
     database.execute("PRAGMA synchronous=FULL")
@@ -229,7 +229,7 @@ WORKERS: dict[str, Callable[[str, int], Worked]] = {
 
 
 def main(kind: str, address: str, most: str) -> None:
-    """See the module."""
+    """Run a worker of the kind."""
     work = WORKERS[kind](address, int(most))
 
     def answer(order: str) -> object:

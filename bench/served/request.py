@@ -44,11 +44,11 @@ class BetweenThem(Protocol):
 
     @property
     def address(self) -> str:
-        """For clients."""
+        """The address for clients."""
 
     @property
     def process_ids(self) -> list[int]:
-        """What works for them."""
+        """The processes that work for them."""
 
     def stop(self) -> None:
         """End it."""
@@ -84,14 +84,14 @@ OURS = {
 
 
 class RequestTimes(Struct):
-    """Of one side."""
+    """The times of one side."""
 
     seconds: list[float] = field(default_factory=list)
     processor: float = 0.0
 
 
 class RunningSide:
-    """Its processes."""
+    """The processes of one side."""
 
     def __init__(self, side: RequestSide, folder: Path, stack: ExitStack) -> None:
         self._process_ids: list[int] = []
@@ -110,14 +110,14 @@ class RunningSide:
         self._process_ids.append(self._client.process_id)
 
     def turn(self, count: int, times: RequestTimes) -> None:
-        """So many requests."""
+        """Make so many requests."""
         began = spent_seconds(self._process_ids)
         times.seconds += self._client.ask(count)
         times.processor += spent_seconds(self._process_ids) - began
 
 
 def run(setting: BenchmarkSetting) -> Sequence[Result]:
-    """How ours compare, and a table of all."""
+    """Return how ours compare, and a table of all."""
     times: dict[str, RequestTimes] = {}
     with ExitStack() as stack:
         sides: dict[str, RunningSide] = {}
@@ -157,7 +157,7 @@ def _processor(times: RequestTimes) -> float:
 
 
 def figures(times: dict[str, RequestTimes]) -> list[Figure]:
-    """How ours compare with each that was measured."""
+    """Return how ours compare with each that was measured."""
     figures = []
     for ours, others in OURS.items():
         for other in (*others, *((FLOOR,) if SIDES[ours].keeps == SYNCED else ())):

@@ -1,4 +1,4 @@
-"""Who asks and who answers, each with the client that a user of that system has.
+"""Clients and servers of requests, each with the library that a user of that system has.
 
 A client has a request in flight, and asks the next one when it has the reply: the request's 100
 bytes. A server answers until it is killed. Run as a program: `client` or `server`, the kind, the
@@ -66,14 +66,14 @@ def make_queues(store: quire.Store, kind: str) -> None:
 
 
 def asking(store: quire.Store, replies: str | None) -> RequestTurn:
-    """By `Store.request`."""
+    """Return a turn of `Store.request`."""
     return turn_of(
         lambda: store.request(REQUESTS, PAYLOAD, timeout=WAIT_SECONDS, replies=replies).payload
     )
 
 
 def answering_workers(store: quire.Store) -> quire.Workers:
-    """Which answer by what they were asked."""
+    """Return workers that answer by what they were asked."""
     workers = quire.Workers(store)
 
     @workers.answer(REQUESTS)
@@ -85,7 +85,7 @@ def answering_workers(store: quire.Store) -> quire.Workers:
 
 @contextmanager
 def threads(address: str) -> Iterator[RequestTurn]:
-    """One process: who asks and who answers are threads."""
+    """Run a client and a server as threads of one process."""
     with quire.open(address) as store:
         make_queues(store, "persistent")
         workers = answering_workers(store)
@@ -100,7 +100,7 @@ def threads(address: str) -> Iterator[RequestTurn]:
 
 @contextmanager
 def coroutines(address: str) -> Iterator[RequestTurn]:
-    """One process: who asks and who answers are tasks."""
+    """Run a client and a server as tasks of one process."""
     with asyncio.Runner() as runner:
         store = runner.run(_opened(address))
         workers = quire.aio.AsyncWorkers(store)
@@ -258,7 +258,7 @@ def rabbit_client(address: str, *, durable: bool = False) -> Iterator[RequestTur
 
 
 def rabbit_connection(address: str) -> Any:
-    """To the broker at the port."""
+    """Return a connection to the broker at the port."""
     import pika
 
     return pika.BlockingConnection(
@@ -311,7 +311,7 @@ SERVERS: dict[str, Callable[[str], None]] = {  # of those who need one beside th
 
 
 def main(role: str, kind: str, address: str) -> None:
-    """See the module."""
+    """Run a client or a server of the kind."""
     if role == "server":
         SERVERS[kind](address)
         return

@@ -52,7 +52,9 @@ class Crowd:
         self._line()
 
     def run(self, operation: str, seconds: float) -> dict[str, float]:
-        """All clients together: their rates added, the middle of their times."""
+        """Return the figures of all clients together: their rates added, the middle of their
+        times.
+        """
         assert self._process.stdin is not None
         self._process.stdin.write(f"{operation} {seconds}\n")
         self._process.stdin.flush()

@@ -1,4 +1,4 @@
-"""What a client of each server does with messages of 100 bytes. Each has queues of its own.
+"""The clients of each server, with messages of 100 bytes. Each has queues of its own.
 
 Redis: lists, by a client of its own over the socket, which sends what belongs together at once. A
 message that is moved is looked at first, then removed and put twice in one MULTI. PostgreSQL: a
@@ -21,7 +21,7 @@ BATCH = 1_000
 
 
 class Client(Protocol):
-    """One process' connection; each method is one durable transaction."""
+    """A process's connection; each method is one durable transaction."""
 
     def put(self) -> object:
         """A message into the first queue."""
@@ -181,7 +181,7 @@ class RedisClient:
         return text, data
 
     def _element(self, data: bytes, at: int) -> tuple[object, int, bytes]:
-        """One of many, without a copy of what follows."""
+        """Return one of many elements, without a copy of what follows."""
         while (end := data.find(b"\r\n", at)) < 0:
             data += self._connection.recv(1 << 20)
         kind, text = data[at : at + 1], data[at + 1 : end]
@@ -248,7 +248,7 @@ class PostgresClient:
 
 
 class FloorClient:
-    """As many round trips, and as many of them durable."""
+    """A client of as many round trips, and as many of them durable."""
 
     def __init__(self, address: str, number: int) -> None:
         self._connection = socket.socket(socket.AF_UNIX)

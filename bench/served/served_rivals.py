@@ -57,7 +57,7 @@ class QuireServer:
 
     @property
     def process_ids(self) -> list[int]:
-        """What works for its clients."""
+        """The processes that work for its clients."""
         return [self._process.pid]
 
     def stop(self) -> None:
@@ -88,7 +88,7 @@ class RedisServer:
 
     @property
     def process_ids(self) -> list[int]:
-        """What works for its clients."""
+        """The processes that work for its clients."""
         return [self._process.pid]
 
     def stop(self) -> None:

@@ -105,7 +105,9 @@ def _ratios(runs: list[PairedRun]) -> list[Figure]:
 
 
 def _floor(runs: list[PairedRun]) -> list[Figure]:
-    """What of SQLite's time a page takes that is written and synced by Python: no put is below."""
+    """Return the share of SQLite's time that a page written and synced by Python takes: no put is
+    below.
+    """
     if runs[0].get("page") is None:
         return []
     share = median(each["page"][0] / each["operations"]["put"]["SQLite"][0] for each in runs)
@@ -186,6 +188,6 @@ _SIDES = ("Quire", "SQLite")
 
 
 def _columns(found: dict[str, list[PairedRun]]) -> list[str]:
-    """Of one table: of each tree Quire, SQLite beside it, and their ratio."""
+    """Return the columns of one table: of each tree Quire, SQLite beside it, and their ratio."""
     names = [f"{name}: " if len(found) > 1 else "" for name in found]
     return [f"{name}{column}" for name in names for column in (*_SIDES, "Quire / SQLite")]

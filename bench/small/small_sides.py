@@ -26,7 +26,7 @@ QUEUES = ("first", "second", "third", "fourth")
 
 
 class SmallSide(Protocol):
-    """One of the two; each method but for the last three is one transaction."""
+    """A side of the two; each method but for the last three is one transaction."""
 
     def put(self) -> object:
         """A message into the first queue, by the shortest way."""
@@ -44,10 +44,10 @@ class SmallSide(Protocol):
         """A message into the first queue, which is then not there."""
 
     def put_each(self, count: int) -> None:
-        """So many into the first queue, one by one."""
+        """Put so many into the first queue, one by one."""
 
     def get_each(self, count: int) -> None:
-        """So many out of the first queue, one by one."""
+        """Get so many out of the first queue, one by one."""
 
     def drain(self) -> None:
         """Empty the third and the fourth queue."""

@@ -33,7 +33,7 @@ PAGES = 4096  # of its file
 
 
 class CallCost(NamedTuple):
-    """What calls took, in microseconds each."""
+    """The costs of calls, in microseconds each."""
 
     processor: float  # of all the process' threads, in the system's calls too
     wall: float
@@ -89,7 +89,9 @@ def _bare_page(folder: Path, turns: int) -> CallCost:
 
 
 def _bytecodes(side: SmallSide) -> dict[str, float]:
-    """How many bytecodes the interpreter executes for one call, the same on every machine."""
+    """Return how many bytecodes the interpreter executes for one call, the same on every
+    machine.
+    """
     count = 0
 
     def trace(frame: FrameType, event: str, argument: object) -> Any:
@@ -119,7 +121,7 @@ def _middle(turns: list[float], calls: list[float]) -> CallCost:
 
 
 def _repeat(call: Callable[[], object], calls: list[float]) -> float:
-    """One turn: notes what each call took, returns the mean processor time of one."""
+    """Run one turn: note the time of each call, and return the mean processor time of one."""
     clock = time.perf_counter
     spent = time.process_time()
     for _ in range(TURN):

@@ -71,7 +71,7 @@ def shares(rows: int) -> list[InputPartition]:
 
 
 def batches(partition: InputPartition, schema: StructType, seed: int) -> Iterator[pa.RecordBatch]:
-    """One batch in memory, given again and again."""
+    """Yield one batch in memory, again and again."""
     assert isinstance(partition, MemoryPartition)
     whole = _whole(schema.json(), seed)
     for start in range(0, partition.count, BATCH_ROWS):
@@ -100,7 +100,7 @@ def _column(field: pa.Field, seed: int) -> pa.Array:
 
 
 class MemoryReader(DataSourceReader):
-    """One batch read."""
+    """The reader of one batch."""
 
     def __init__(self, schema: StructType, options: Any) -> None:
         self._schema, self._rows, self._seed = schema, int(options["rows"]), int(options["seed"])
@@ -126,7 +126,7 @@ class MemoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """All micro-batches are available from the beginning."""
+        """Do nothing: all micro-batches are available from the beginning."""
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         return {"batch": min(start["batch"] + 1, self._batches)}
@@ -158,7 +158,7 @@ class Discarding(DataSourceStreamArrowWriter):
         return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing was kept."""
+        """Do nothing: nothing was kept."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing was kept."""
+        """Do nothing: nothing was kept."""

@@ -38,7 +38,7 @@ class Share(InputPartition):
 
 
 class RowsReader(DataSourceReader):
-    """One batch read."""
+    """The reader of one batch."""
 
     def __init__(self, schema: StructType, options: Any) -> None:
         self._schema, self._file = schema, str(options["file"])

@@ -46,7 +46,7 @@ class RowSide:
         raise NotImplementedError
 
     def read(self) -> Any:
-        """What was written last, with its columns."""
+        """Read the rows that were written last, with their columns."""
         raise NotImplementedError
 
 
@@ -91,7 +91,7 @@ class TypedQueue(RowSide):
 
 
 class Floor:
-    """What a queue's rows take to read where nothing reads them: see memory_rows.py.
+    """The least time that a queue's rows take where nothing reads them: see memory_rows.py.
 
     With as many tasks, and batches of as many rows, as a read of the queue has.
     """
@@ -104,7 +104,7 @@ class Floor:
         self._queue, self._count = queue, count
 
     def reading(self, **options: str) -> Callable[[], Any]:
-        """What makes a DataFrame as `TypedQueue.read` does."""
+        """Return a function that makes a DataFrame as `TypedQueue.read` does."""
         from quire.spark_graphs.source import QuireDataSource
 
         queue = self._queue
@@ -153,7 +153,10 @@ class BytesQueue(_Json):
 
 
 class KafkaTopic(_Json):
-    """By Spark's connector. The place is the broker's address; each write is to a new topic."""
+    """A topic, by Spark's connector.
+
+    The place is the broker's address; each write is to a new topic.
+    """
 
     isolation = "read_uncommitted"
     topic = ""
@@ -178,7 +181,7 @@ class KafkaTransactions(KafkaTopic):
     isolation = "read_committed"
 
     def __init__(self, spark: Any, source: str, place: str) -> None:
-        """Raises FileNotFoundError without the client."""
+        """Connect. Raises FileNotFoundError without the client."""
         if find_spec("confluent_kafka") is None:
             raise FileNotFoundError("confluent-kafka is not installed")
         super().__init__(spark, source, place)

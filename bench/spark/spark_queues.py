@@ -1,4 +1,5 @@
-"""What many queues cost a Spark query, as its output, as its input, and while nothing happens.
+"""The cost of many queues for a Spark query, as its output, as its input, and while nothing
+happens.
 
 Writes to so many queues take turns in one Spark session, one task each; the first turn warms up and
 does not count. The planning of a source is measured without Spark, by its own calls, which Spark
@@ -42,7 +43,7 @@ def run(setting: BenchmarkSetting) -> list[Figure]:
 
 
 def _write(spark: Any, path: Path) -> list[Figure]:
-    """One task's rows over so many queues."""
+    """Write one task's rows over so many queues."""
     best = dict.fromkeys(OUTPUTS, float("inf"))
     for turn in range(1 + TURNS):
         for queues in OUTPUTS:

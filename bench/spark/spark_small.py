@@ -67,7 +67,9 @@ def _batches(spark: Any, path: Path, setting: BenchmarkSetting) -> list[Result]:
 
 
 def _starts(spark: Any, path: Path, setting: BenchmarkSetting) -> list[Result]:
-    """Of one micro-batch from queue to queue; and from memory to nowhere, which is the floor."""
+    """Return the starts of a micro-batch from queue to queue; and from memory to nowhere, which is
+    the floor.
+    """
     outside: dict[str, list[float]] = {"Quire": [], "memory and a sink that drops": []}
     for _ in range(STARTS):
         for way, taken in outside.items():

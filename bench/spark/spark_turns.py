@@ -35,7 +35,7 @@ def run(setting: BenchmarkSetting) -> list[Result]:
 
 
 def session(folder: Path, rows: int, seed: int) -> two_checkouts.CheckoutSession:
-    """One side's: a store with the rows, and a Spark session."""
+    """Return one side's session: a store with the rows, and a Spark session."""
     path = folder / "store"
     spark_session.fill(path, rows, seed)
     with quire.open(str(path)) as store:

@@ -77,7 +77,7 @@ def run(setting: BenchmarkSetting) -> list[Result]:
 def _sides(
     spark: Any, setting: BenchmarkSetting, broker: str | None
 ) -> tuple[dict[str, RowSide], str]:
-    """By their names; and what is left out."""
+    """Return the sides by their names; and those that are left out."""
     count = setting.scaled(10_000_000, 500_000)
     folder, note = setting.folder, ""
     year = _flights()
@@ -100,7 +100,7 @@ def _sides(
 
 
 def _flights() -> pa.Table:
-    """All columns, in types that a typed queue has."""
+    """Return all columns, in types that a typed queue has."""
     import pyarrow.csv as csv
 
     with zipfile.ZipFile(flights.table("flights")) as archive:

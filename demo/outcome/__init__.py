@@ -1,1 +1,1 @@
-"""What came of it: the counts beside those of the file, and the report."""
+"""The outcome: the counts beside those of the file, and the report."""

@@ -108,7 +108,7 @@ def _strike(rate: Axes, total: Axes, at: float, who: str, row: int) -> None:
 
 
 def latency(events: list[TimelineEvent]) -> str:
-    """How long the commits of the publisher and of the worker took."""
+    """Draw the times of the commits of the publisher and of the worker."""
     figure = Figure(figsize=(10, 3.0), layout="constrained")
     axes = figure.subplots()
     series = {

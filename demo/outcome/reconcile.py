@@ -32,7 +32,7 @@ CHUNK = 65_536  # messages per read
 
 
 class CheckedCount(NamedTuple):
-    """One figure of one queue."""
+    """A figure of one queue."""
 
     queue: str
     measure: str
@@ -45,7 +45,7 @@ class CheckedCount(NamedTuple):
 
 
 def expected(rows: int | None = None) -> Frames:
-    """What each queue must hold after the first `rows` flights, from the CSV files alone."""
+    """Return what each queue must hold after the first `rows` flights, from the CSV files alone."""
     flights = pd.read_csv(table("flights"))
     flights["flight_id"] = np.arange(len(flights))
     hour = pd.to_datetime(flights["time_hour"]).astype("int64").to_numpy()
@@ -76,7 +76,7 @@ def _mark(flights: pd.DataFrame) -> None:
 
 
 def actual(opened: Store) -> Frames:
-    """What each topic of an open store holds for its audit; nothing is taken."""
+    """Return what each topic of an open store holds for its audit; nothing is taken."""
     return {name: _read(opened, name) for name in store.TOPICS}
 
 
@@ -97,7 +97,10 @@ def _read(opened: Store, queue: str) -> pd.DataFrame:
 
 
 def compare(want: Frames, have: Frames, alerts: tuple[int, int]) -> list[CheckedCount]:
-    """All figures of all queues. `alerts` is how many there ever were, and how many are left."""
+    """Compare all figures of all queues.
+
+    `alerts`: how many there ever were, and how many are left.
+    """
     lines = []
     for queue in store.QUEUES:
         if queue == store.ALERTS:
@@ -154,7 +157,7 @@ def _total(delays: pd.Series[float]) -> int:
 
 
 def _out_of_order(wanted: Any, found: Any) -> int:
-    """How many flights come after one that is scheduled later."""
+    """Return how many flights come after one that is scheduled later."""
     places = pd.Series(np.arange(len(wanted)), index=wanted).reindex(found).dropna().to_numpy()
     return int((places < np.maximum.accumulate(places)).sum()) if len(places) else 0
 

@@ -52,7 +52,7 @@ SIDES = '<th class="n">expected</th><th class="n">actual</th><th></th>'
 
 
 class Tile(NamedTuple):
-    """One figure at the top of the page."""
+    """A figure at the top of the page."""
 
     figure: str
     words: str

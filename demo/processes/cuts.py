@@ -1,4 +1,4 @@
-"""How the flights are cut into transactions: a pure function of their number and the seed.
+"""The cutting of flights into transactions: a pure function of their number and the seed.
 
 A publisher that starts again computes the same cuts, and goes on at the one that the store's
 ledger names.

@@ -1,4 +1,4 @@
-"""How a process of the demo is asked to finish: its standard input ends.
+"""Asking a process of the demo to finish: its standard input ends.
 
 That also happens when the demo itself dies, so that nothing is left running.
 """
@@ -12,7 +12,7 @@ __all__ = ["Finish"]
 
 
 class Finish:
-    """Whether the end was asked for."""
+    """A flag that is set when the end was asked for."""
 
     def __init__(self) -> None:
         self._event = threading.Event()

@@ -1,4 +1,4 @@
-"""What the airlines, airports and weather stations know of a departure."""
+"""The facts that airlines, airports and weather stations know of a departure."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ WAIT_SECONDS = 0.5
 
 
 def notice(alert: Mapping[str, Any]) -> dict[str, Any]:
-    """What passengers are told about an alert."""
+    """Return the text that passengers get about an alert."""
     flight = "{carrier} {flight} from {origin} to {dest}".format_map(alert)
     is_cancelled = alert["reason"] == "cancelled"
     news = "is cancelled" if is_cancelled else f"is {alert['delay']} minutes late"
@@ -46,7 +46,7 @@ def work(path: Path, finish: Finish, timeline: Timeline) -> None:
 
 
 def _step(joined: Store, timeline: Timeline) -> int:
-    """One transaction; how many alerts it took."""
+    """Run one transaction; return how many alerts it took."""
     with joined.transaction() as transaction:
         alerts = transaction.get_many(store.ALERTS, MOST_ALERTS, timeout=WAIT_SECONDS)
         notices = [notice(alert.decode()) for alert in alerts]

@@ -17,7 +17,7 @@ __all__ = ["Member", "kill", "session_members", "tails"]
 
 
 class Member:
-    """One of the demo's processes; what it prints goes to `<name>.log` in `folder`."""
+    """A process of the demo; what it prints goes to `<name>.log` in `folder`."""
 
     def __init__(self, name: str, command: list[str], folder: Path) -> None:
         self.name = name
@@ -41,7 +41,7 @@ class Member:
 
     @property
     def status(self) -> int | None:
-        """Its exit status; None before its start and while it runs."""
+        """The exit status; None before its start and while it runs."""
         return self._process.poll() if self._process else None
 
     def start(self) -> None:

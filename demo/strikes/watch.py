@@ -66,7 +66,7 @@ class Watch:
             time.sleep(TICK_SECONDS)
 
     def share(self, queue: str) -> float:
-        """How much of what is expected in a queue is there."""
+        """Return how much of what is expected in a queue is there."""
         return self.counts[queue] / max(1, self._totals[queue])
 
     def say(self, text: str) -> None:
@@ -74,7 +74,7 @@ class Watch:
         tqdm.write(text)
 
     def in_batch(self) -> bool:
-        """Whether a step has a batch that is planned and not committed: it holds a lease."""
+        """Return True if a step has a batch that is planned and not committed: it holds a lease."""
         with suppress(QuireError):
             return self._store is not None and self._store.status()["leases"] > 0
         return False

@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def place(store: quire.Store, first: int, count: int, *, is_bad: bool) -> None:
-    """All orders in one commit: a customer that is killed has ordered all or nothing."""
+    """Put all orders in one commit: a customer that is killed has ordered all or nothing."""
     rng = random.Random(first)
     with store.transaction() as txn:
         for number in range(first, first + count):

@@ -1,4 +1,4 @@
-"""What customers send: one order, as JSON."""
+"""The orders that customers send, as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quire import Message, codecs
 
 @dataclass(frozen=True)
 class CustomerOrder:
-    """One order of a customer."""
+    """An order of a customer."""
 
     number: int
     item: str

@@ -1,4 +1,4 @@
-"""What has become of the orders."""
+"""The outcome of the orders."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ BUSY = ("orders", "paid", "invoices")  # a message in one of these is still to b
 
 
 def is_done(store: quire.Store) -> bool:
-    """Whether nothing is left to be handled."""
+    """Return True if nothing is left to be handled."""
     return all(store.queue(name).messages == 0 for name in BUSY)
 
 
 def report(store: quire.Store) -> dict[str, Any]:
-    """How many messages each queue has, and the dead letters with their reasons."""
+    """Return how many messages each queue has, and the dead letters with their reasons."""
     letters = store.browse("orders.dead", max_messages=100)
     return {
         "queues": {queue["name"]: store.queue(queue["name"]).messages for queue in QUEUES},

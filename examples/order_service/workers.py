@@ -1,4 +1,4 @@
-"""What is done with an order, step by step: each step is one transaction over all its queues.
+"""The steps of an order: each is one transaction over all its queues.
 
 A step that fails, or whose process dies, has done nothing: its message is there again, and what it
 had put is not. So every order is charged, packed and invoiced once, whatever is killed meanwhile.
