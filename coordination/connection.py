@@ -83,8 +83,8 @@ class Connection:
     NotSupportedError = dbapi_errors.NotSupportedError
 
     def __init__(self, store: Store) -> None:
-        given = getattr(store, "transaction", store)
-        check_function("store's method", given, "give a store of quire.open")
+        method = getattr(store, "transaction", store)
+        check_function("store's method", method, "give a store of quire.open")
         self._store = store
         self._state = ConnectionState.IDLE
         self._transaction: Transaction | None = None

@@ -197,9 +197,9 @@ class Coordinator:
     def _finish(self) -> None:
         """Tell all of them, also when one cannot be told."""
         try:
-            with ExitStack() as told:
+            with ExitStack() as commits:
                 for name in reversed(self._participants):
-                    told.callback(self._commit, name)
+                    commits.callback(self._commit, name)
         except Exception as error:
             raise CommitUnfinished(
                 f"the commit is decided and stands, but {sorted(self._open)} cannot be told: make "

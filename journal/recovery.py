@@ -71,15 +71,15 @@ def recover_segments(
     records = _apply_chain(chain, apply)
     if restart_lsn and not chain.groups:
         raise StoreCorrupt(
-            f"{directory.where(restart_lsn)}: no valid group at the restart LSN {restart_lsn:#x};"
-            " restore the file from a copy"
+            f"{directory.location(restart_lsn)}: no valid group at the restart LSN"
+            f" {restart_lsn:#x}; restore the file from a copy"
         )
     with closing(chain):
         fault = chain.fault(chain.later(numbers), chain.damaged(), durable_lsn)
     if fault is not None:
         lsn, text = fault
-        where = directory.where(lsn)
-        raise StoreCorrupt(f"{where}: {text}: a group is damaged; restore the file from a copy")
+        location = directory.location(lsn)
+        raise StoreCorrupt(f"{location}: {text}: a group is damaged; restore the file from a copy")
     report(chain.report(records))
     current = (chain.end_lsn - 1) // segment_bytes
     if chain.groups:

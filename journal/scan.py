@@ -216,9 +216,11 @@ class Chain:
             if len(data) < self._geometry.page_size:
                 continue
             length = unpack_group_header(data).body_length
-            wanted = max(len(data), round_up(GROUP_HEADER_BYTES + length, len(data)))
-            wanted = min(max(wanted, MAX_TRIED_BYTES), self._geometry.segment_bytes - offset)
-            data = reader.read(offset, wanted)
+            read_bytes = max(len(data), round_up(GROUP_HEADER_BYTES + length, len(data)))
+            read_bytes = min(
+                max(read_bytes, MAX_TRIED_BYTES), self._geometry.segment_bytes - offset
+            )
+            data = reader.read(offset, read_bytes)
             known = self._geometry.store_id, lsn, self.last_lsn
             if was_whole(data, known, self.generation):
                 return lsn
@@ -250,7 +252,7 @@ class Chain:
         if later is not None:
             return broken_lsn, (
                 f"no valid group here (LSN {broken_lsn:#x}), but a later one is whole"
-                f" ({self._directory.where(later)})"
+                f" ({self._directory.location(later)})"
             )
         if damaged is not None:
             text = f"the last group of the journal (LSN {damaged:#x}) was written whole"

@@ -73,7 +73,7 @@ class Directory(NamedTuple):
     def segments(self) -> list[int]:
         return list_segments(self.env, self.path)
 
-    def where(self, lsn: int) -> str:
+    def location(self, lsn: int) -> str:
         """A place as error messages name it: file, page, offset."""
         number, offset = divmod(lsn, self.geometry.segment_bytes)
         return f"{self.path_of(number)}: page {offset // self.geometry.page_size}, offset {offset}"
@@ -107,7 +107,7 @@ def make_spare(directory: Directory, path: str, capacity: int) -> Spare:
     return Spare(capacity, path)
 
 
-def make_segment(directory: Directory, number: int, spare: Spare, wanted: int, need: int) -> int:
+def make_segment(directory: Directory, number: int, spare: Spare, preferred: int, need: int) -> int:
     """Make segment `number` of a spare file, durably (JG1, JG2); its capacity.
 
     It gets as much space as is `wanted`, or stays as it is where there is no room for that. Raises
@@ -115,12 +115,12 @@ def make_segment(directory: Directory, number: int, spare: Spare, wanted: int, n
     """
     env, capacity = directory.env, spare.capacity
     with closing(env.open_file(spare.path, direct=directory.direct)) as file:
-        if wanted > capacity:
+        if preferred > capacity:
             try:
-                file.allocate(capacity, wanted - capacity)
-                capacity = wanted
+                file.allocate(capacity, preferred - capacity)
+                capacity = preferred
             except ResourceExhausted:
-                file.punch(capacity, wanted - capacity)  # a part of it may have been given
+                file.punch(capacity, preferred - capacity)  # a part of it may have been given
                 if capacity < need:
                     raise
         _write_header(directory, file, number, capacity, env.now_us())

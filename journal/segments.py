@@ -166,14 +166,14 @@ class SegmentSet:
         """
         with self._making:
             number = self._current + 1
-            wanted = min(max(2 * self.capacity, need), self._geometry.segment_bytes)
+            preferred = min(max(2 * self.capacity, need), self._geometry.segment_bytes)
             if number in self.ready:
                 if self._capacity[number] >= need:
                     return False
                 own = Spare(self._capacity[number], self._directory.path_of(number))
                 capacity = self._make(number, own, need, need)
             else:
-                capacity = self._make_next(number, wanted, need, relieving=relieving)
+                capacity = self._make_next(number, preferred, need, relieving=relieving)
             with self._lock:
                 self.ready.add(number)
                 self._capacity[number] = capacity
@@ -272,24 +272,24 @@ class SegmentSet:
     def _most_spares(self) -> int:
         return self._kept_back + self._max_spares
 
-    def _make_next(self, number: int, wanted: int, need: int, *, relieving: bool) -> int:
+    def _make_next(self, number: int, preferred: int, need: int, *, relieving: bool) -> int:
         """Make the next segment of a free spare, of a new file, or of a spare that is kept back
         (G6).
         """
         spare = self._take_spare(-1) if len(self._spares) > self._kept_back else None
         try:
             if spare is None:
-                spare = self._largest_new(wanted, max(need, first_capacity(self._geometry)))
-            return self._make(number, spare, wanted, need)
+                spare = self._largest_new(preferred, max(need, first_capacity(self._geometry)))
+            return self._make(number, spare, preferred, need)
         except ResourceExhausted:
             if not relieving or not self._spares:
                 raise
         return self._make(number, self._take_spare(0), need, need)
 
-    def _make(self, number: int, spare: Spare, wanted: int, need: int) -> int:
+    def _make(self, number: int, spare: Spare, preferred: int, need: int) -> int:
         """Make a segment of it; its capacity. DiskFull leaves the spare where it was."""
         try:
-            return make_segment(self._directory, number, spare, wanted, need)
+            return make_segment(self._directory, number, spare, preferred, need)
         except ResourceExhausted:
             if spare.path != self._directory.path_of(number):
                 with self._lock:
@@ -300,15 +300,15 @@ class SegmentSet:
         with self._lock:
             return self._spares.pop(index)
 
-    def _largest_new(self, wanted: int, least: int) -> Spare:
+    def _largest_new(self, preferred: int, least: int) -> Spare:
         """A new file with the wanted space, or with half of it, a quarter..., if there is room."""
         while True:
             try:
-                return self._new_spare(wanted)
+                return self._new_spare(preferred)
             except ResourceExhausted:
-                if wanted // 2 < least:
+                if preferred // 2 < least:
                     raise
-                wanted = wanted // 2 & -self._geometry.page_size
+                preferred = preferred // 2 & -self._geometry.page_size
 
     def _new_spare(self, capacity: int) -> Spare:
         path = next(self._directory.free_spares())

@@ -47,12 +47,12 @@ def was_whole(data: bytes | memoryview, known: tuple[int, int, int], generation:
     group, whose `generation` it is.
     """
     found = unpack_group_header(data)
-    said = (found.store_id, found.lsn, found.previous_lsn)
+    fields = (found.store_id, found.lsn, found.previous_lsn)
     wrong = [
         found.magic != GROUP_MAGIC,
         found.version not in (VERSION, VERSION_OF_UNSYNCED),
         found.flags != 0,
-        *(one != other for one, other in zip(said, known, strict=True)),
+        *(value != expected for value, expected in zip(fields, known, strict=True)),
         not succeeds(found.generation, generation),
     ]
     if sum(wrong) > len(wrong) // 2:  # something else, or nothing
@@ -61,17 +61,19 @@ def was_whole(data: bytes | memoryview, known: tuple[int, int, int], generation:
     if not any(wrong) and 0 < length <= SECTOR_BYTES - GROUP_HEADER_BYTES and not length & 7:
         return True
     tried = bytearray(data[: min(len(data), MAX_TRIED_BYTES)])
-    return _is_told(tried, found, known, generation) or _is_a_bit_away(tried, known, generation)
+    return _is_whole_with_known(tried, found, known, generation) or _is_a_bit_away(
+        tried, known, generation
+    )
 
 
-def _is_told(
+def _is_whole_with_known(
     tried: bytearray, found: GroupHeader, known: tuple[int, int, int], generation: int
 ) -> bool:
     """Return True if the group is whole once its header has the fields that are known."""
     store_id, lsn, previous_lsn = known
-    said = (found.body_length, found.record_count)
+    stated = (found.body_length, found.record_count)
     header = bytes(tried[:GROUP_HEADER_BYTES])
-    for length, count in (said, _counted(tried)):
+    for length, count in (stated, _counted(tried)):
         for version in (VERSION, VERSION_OF_UNSYNCED):
             fields = (GROUP_MAGIC, version, 0, generation, store_id, lsn, previous_lsn)
             GROUP_FIELDS.pack_into(tried, 8, *fields, length, count, found.unsynced)
@@ -96,19 +98,23 @@ def _is_a_bit_away(tried: bytearray, known: tuple[int, int, int], generation: in
     """Return True if one other bit in the first sector makes it whole, and the chain's next
     group.
     """
-    said_so = _says(tried, known, generation)
+    was_next = _is_next_header(tried, known, generation)
     # A header that does not say what is known has its wrong bit in itself.
-    for place in range(min(SECTOR_BYTES if said_so else GROUP_HEADER_BYTES, len(tried))):
+    for place in range(min(SECTOR_BYTES if was_next else GROUP_HEADER_BYTES, len(tried))):
         for bit in range(8):
             tried[place] ^= 1 << bit
-            says_so = _says(tried, known, generation) if place < GROUP_HEADER_BYTES else said_so
-            if says_so and _is_whole(tried):
+            is_next = (
+                _is_next_header(tried, known, generation)
+                if place < GROUP_HEADER_BYTES
+                else was_next
+            )
+            if is_next and _is_whole(tried):
                 return True
             tried[place] ^= 1 << bit
     return False
 
 
-def _says(tried: bytearray, known: tuple[int, int, int], generation: int) -> bool:
+def _is_next_header(tried: bytearray, known: tuple[int, int, int], generation: int) -> bool:
     """Return True if the header is that of the chain's next group."""
     header = unpack_group_header(memoryview(tried))
     return (

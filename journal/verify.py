@@ -138,7 +138,7 @@ def _scan_run(
     """
     segment_bytes = place.geometry.segment_bytes
     start = run[0] * segment_bytes
-    told = ""
+    reported = ""
     while True:
         chain = Chain(place, start, run)
         try:
@@ -165,9 +165,9 @@ def _scan_run(
                 return
             start = later
         except (StoreCorrupt, StoreVersion, OSError) as error:
-            if str(error) != told:
-                told = str(error)
-                yield _finding(place, chain.end_lsn, told)
+            if str(error) != reported:
+                reported = str(error)
+                yield _finding(place, chain.end_lsn, reported)
             start = (chain.end_lsn // segment_bytes + 1) * segment_bytes
             if start // segment_bytes not in run:
                 return

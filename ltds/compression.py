@@ -32,18 +32,18 @@ def codec_named(name: object) -> Compression:
     return codec
 
 
-def codec_numbered(number: int, where: str) -> Compression:
+def codec_numbered(number: int, location: str) -> Compression:
     """The codec that a file names. Raises StoreVersion."""
     try:
         codec = Compression(number)
     except ValueError:
         raise StoreVersion(
-            f"{where}: compressed by codec {number}, which this release does not know: use a newer "
-            "one"
+            f"{location}: compressed by codec {number}, which this release does not know: use a "
+            "newer one"
         ) from None
     if codec and not pa.Codec.is_available(_ARROW_NAMES[codec]):
         raise StoreVersion(
-            f"{where}: compressed by {codec.name.lower()}, which this build of pyarrow cannot "
+            f"{location}: compressed by {codec.name.lower()}, which this build of pyarrow cannot "
             "read: install one that can"
         )
     return codec
@@ -61,12 +61,14 @@ def compress(codec: Compression, data: bytes | bytearray) -> bytes | bytearray:
     return stored
 
 
-def decompress(codec: Compression, stored: memoryview, plain_length: int, where: str) -> memoryview:
+def decompress(
+    codec: Compression, stored: memoryview, plain_length: int, location: str
+) -> memoryview:
     """The reverse (LC1); less than `plain_length` leaves garbage behind it, as a block shows."""
     if len(stored) == plain_length:
         return stored
     try:
         plain = pa.Codec(_ARROW_NAMES[codec]).decompress(stored, plain_length)
     except OSError as error:
-        raise StoreCorrupt(f"{where} cannot be decompressed ({error})") from error
+        raise StoreCorrupt(f"{location} cannot be decompressed ({error})") from error
     return memoryview(plain).toreadonly()

@@ -119,16 +119,16 @@ class LtdsReader:
         `parse`: by `open_block` some of it later. Raises StoreCorrupt.
         """
         offset, first_index, _, count, expected, plain_length, _ = self._entries[number].item()
-        where = f"{self.path}: block {number} at {offset}"
+        location = f"{self.path}: block {number} at {offset}"
         if not self._blocks_have_own:
             stored = self._plain(number, stored)
-        block = parse(stored, where)
+        block = parse(stored, location)
         if (block.count, block.length) != (count, plain_length) or (
             self._blocks_have_own and block.checksum != expected
         ):
-            raise StoreCorrupt(f"{where} is not the one that the directory names")
+            raise StoreCorrupt(f"{location} is not the one that the directory names")
         if self.content == FileContent.STREAM or isinstance(block, StreamedBlock):
-            self._check_streamed(block, where)
+            self._check_streamed(block, location)
         return block, first_index
 
     def chunk(self, stream: Stream, number: int) -> memoryview:
@@ -149,12 +149,12 @@ class LtdsReader:
         decompressed.
         """
         entry = self._entries[number]
-        where = self._where(number)
+        location = self._location(number)
         if checksum(stored) != int(entry["checksum"]):
-            raise StoreCorrupt(f"{where}: the stored checksum does not match its bytes")
-        return decompress(self.codec, stored, int(entry["plain_length"]), where)
+            raise StoreCorrupt(f"{location}: the stored checksum does not match its bytes")
+        return decompress(self.codec, stored, int(entry["plain_length"]), location)
 
-    def _check_streamed(self, block: Block, where: str) -> None:
+    def _check_streamed(self, block: Block, location: str) -> None:
         """The message must be one whose payload are the file's chunks."""
         if (
             not isinstance(block, StreamedBlock)
@@ -162,7 +162,7 @@ class LtdsReader:
             or block.stream.chunks != self.chunk_count
             or block.stream.size != self.payload_bytes
         ):
-            raise StoreCorrupt(f"{where} is not the streamed message of this file's chunks")
+            raise StoreCorrupt(f"{location} is not the streamed message of this file's chunks")
         block.read_chunk = self.chunk
 
     def contents(self, numbers: Sequence[int]) -> Iterator[memoryview]:
@@ -197,10 +197,10 @@ class LtdsReader:
         expected = int(self._entries[number]["checksum"])
         own = stored[:CHECKSUM_BYTES] == CHECKSUM.pack(expected)
         if not own or checksum(stored[CHECKSUM_BYTES:]) != expected:
-            raise StoreCorrupt(f"{self._where(number)} is not the one that the directory names")
+            raise StoreCorrupt(f"{self._location(number)} is not the one that the directory names")
         return stored
 
-    def _where(self, number: int) -> str:
+    def _location(self, number: int) -> str:
         return f"{self.path}: block {number} at {self._entries[number]['offset']}"
 
     def words_at(self, number: int) -> str | None:

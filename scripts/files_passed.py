@@ -147,12 +147,12 @@ def files_passed(trace: Trace, store: quire.Store, operation: Operation) -> list
     """Return the files of the turn with the fewest."""
     turns: list[list[str]] = []
     for turn in range(WARM + TURNS):
-        given = operation.before(store)
+        argument = operation.before(store)
         if turn < WARM:
-            operation.act(given)
+            operation.act(argument)
         else:
-            turns.append(trace.of(lambda given=given: operation.act(given)))  # type: ignore[misc]
-        operation.after(given)
+            turns.append(trace.of(lambda argument=argument: operation.act(argument)))  # type: ignore[misc]
+        operation.after(argument)
     return min(turns, key=len)
 
 

@@ -381,10 +381,10 @@ def main() -> int:
     parser.add_argument("--seed", default="1", help="where all randomness starts")
     parser.add_argument("--only", default="", help="numbers of faults, such as 3,17")
     parser.add_argument("--list", action="store_true", help="only show the table")
-    given = parser.parse_args()
-    wanted = {int(number) for number in given.only.split(",") if number}
-    faults = [(n, f) for n, f in enumerate(FAULTS, 1) if not wanted or n in wanted]
-    if given.list:
+    options = parser.parse_args()
+    numbers = {int(number) for number in options.only.split(",") if number}
+    faults = [(n, f) for n, f in enumerate(FAULTS, 1) if not numbers or n in numbers]
+    if options.list:
         for number, fault in faults:
             print(f"{number:3} {fault.path}: {fault.about} ({fault.tests})")
         return 0
@@ -395,11 +395,11 @@ def main() -> int:
         for number, fault in faults:
             began = time.monotonic()
             if fault.tests not in sound:
-                sound[fault.tests] = passes(place, fault.tests, given.seed)
+                sound[fault.tests] = passes(place, fault.tests, options.seed)
             if not sound[fault.tests]:
                 outcome = "its tests fail without it"
             else:
-                outcome = "caught" if is_caught(place, fault, given.seed) else "NOT CAUGHT"
+                outcome = "caught" if is_caught(place, fault, options.seed) else "NOT CAUGHT"
             missed += outcome != "caught"
             seconds = time.monotonic() - began
             print(

@@ -27,7 +27,7 @@ from scripts.commit_seed import commit_seed
 from scripts.test_parts import FIRST, LONG, QUICK, TestsOfPart
 
 ROOT = Path(__file__).resolve().parents[1]
-SAID = ROOT / "build" / "tests"
+OUTPUT_FOLDER = ROOT / "build" / "tests"
 # Where a test hangs is shown long before its part is ended.
 HANGS = ["-o", "faulthandler_timeout=900", "-o", "faulthandler_exit_on_timeout=true"]
 PYTEST = [sys.executable, "-u", "-m", "pytest", "--durations=10", *HANGS]
@@ -38,7 +38,7 @@ ROOM_BYTES = 6 << 30  # the stores of a test that needs most, times the parts, a
 def test_command(name: str, part: TestsOfPart, seed: str, memory: str | None) -> list[str]:
     """Return the command of a part; `memory`: a directory there."""
     command = [*PYTEST, *part.arguments(), "--seed", seed]
-    command.append(f"--processor-times={SAID / name}.tsv")
+    command.append(f"--processor-times={OUTPUT_FOLDER / name}.tsv")
     if memory is not None and not part.on_disk:
         command.append(f"--basetemp={memory}/{name}")
     return command
@@ -66,8 +66,8 @@ def run(
     began = time.monotonic()
     # What pytest has made of a module serves the other parts, and what a test starts.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    said = SAID / f"{name}.txt"
-    with said.open("wb") as output, subprocess.Popen(
+    output_path = OUTPUT_FOLDER / f"{name}.txt"
+    with output_path.open("wb") as output, subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT,
         start_new_session=True,
     ) as part:  # fmt: skip
@@ -77,7 +77,7 @@ def run(
         except subprocess.TimeoutExpired:
             end([part])
             output.write(f"\nFAILED {name}: had not ended after {minutes:g} minutes\n".encode())
-    return part.returncode, (time.monotonic() - began) / 60, said.read_bytes()
+    return part.returncode, (time.monotonic() - began) / 60, output_path.read_bytes()
 
 
 def end(parts: list[subprocess.Popen[bytes]]) -> None:
@@ -106,9 +106,9 @@ def main() -> int:
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(names)}")
     print(f"Seed {seed}; SEED={seed} runs the same again", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the parts end with this, too
-    SAID.mkdir(parents=True, exist_ok=True)
+    OUTPUT_FOLDER.mkdir(parents=True, exist_ok=True)
     for name in names:
-        (SAID / f"{name}.tsv").unlink(missing_ok=True)
+        (OUTPUT_FOLDER / f"{name}.tsv").unlink(missing_ok=True)
     memory = None
     if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > ROOM_BYTES:
         memory = tempfile.mkdtemp(prefix="quire-tests-", dir=IN_MEMORY)
@@ -134,12 +134,12 @@ def run_all(parts: dict[str, list[str]], minutes: float, at_once: int) -> int:
         }
         try:
             for part in as_completed(running):
-                status, took, said = part.result()
+                status, took, output_path = part.result()
                 failed |= status
                 print(f"\n{running[part].capitalize()}, {took:.1f} minutes:\n", flush=True)
-                sys.stdout.buffer.write(said)
+                sys.stdout.buffer.write(output_path)
                 sys.stdout.flush()
-                lines = said.decode(errors="replace").splitlines()
+                lines = output_path.decode(errors="replace").splitlines()
                 failures += [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
         except KeyboardInterrupt:
             for future in running:

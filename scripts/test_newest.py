@@ -58,10 +58,10 @@ def installed(python: str) -> str:
     """The interpreter of the environment, made where there is none or another."""
     inside = ENVIRONMENT / "bin" / "python"
     stamp = ENVIRONMENT / "installed"
-    wanted = "\n".join(
+    content = "\n".join(
         [python, *((ROOT / name).read_text() for name in ("pyproject.toml", "constraints.txt"))]
     )
-    if stamp.is_file() and stamp.read_text() == wanted:
+    if stamp.is_file() and stamp.read_text() == content:
         return str(inside)
     shutil.rmtree(ENVIRONMENT, ignore_errors=True)
     pip = [str(inside), "-m", "pip", "install", "-qq", "-c", "constraints.txt"]
@@ -71,7 +71,7 @@ def installed(python: str) -> str:
         [*pip, "--no-build-isolation", "-e", ".", *PACKAGES],
     ):
         subprocess.run(command, cwd=ROOT, check=True)
-    stamp.write_text(wanted)
+    stamp.write_text(content)
     return str(inside)
 
 
@@ -80,8 +80,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", default="1", help="where all randomness starts")
     parser.add_argument("--python", help="the interpreter, if not the newest that is found")
-    asked = parser.parse_args()
-    python = asked.python or newest()
+    options = parser.parse_args()
+    python = options.python or newest()
     if python is None:
         version = ".".join(map(str, sys.version_info[:3]))
         print(f"No Python newer than {version} is on this machine: nothing more is tested.")
@@ -94,7 +94,7 @@ def main() -> int:
         "-k",
         "not joined",
         "--seed",
-        asked.seed,
+        options.seed,
     ]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 

@@ -44,8 +44,8 @@ def python_of(release: str, environments: Path) -> str:
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
             constraints.write("\n".join(pins))
             constraints.flush()
-            wanted = [f"pyspark[connect]=={release}", *PACKAGES]
-            subprocess.run([*install, "-c", constraints.name, *wanted], check=True)
+            packages = [f"pyspark[connect]=={release}", *PACKAGES]
+            subprocess.run([*install, "-c", constraints.name, *packages], check=True)
     return python
 
 
@@ -61,11 +61,11 @@ def results_of(release: str, python: str, features: tuple[str, ...]) -> dict[str
     }
     with tempfile.TemporaryDirectory() as directory:
         command = [python, "-m", "tests.spark.version_probe", directory, *features]
-        said = subprocess.run(
+        printed = subprocess.run(
             command, cwd=ROOT, env=environment, check=False, stdout=subprocess.PIPE, text=True
         ).stdout
     found = {}
-    for line in said.splitlines():
+    for line in printed.splitlines():
         if line.startswith('{"feature"'):
             result = json.loads(line)
             found[result["feature"]] = result["result"]
@@ -94,12 +94,12 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write the table of docs/spark.md")
     parser.add_argument("--oldest", action="store_true", help="one batch with the oldest release")
     parser.add_argument("--environments", type=Path, default=ROOT / "build" / "spark-versions")
-    asked = parser.parse_args()
-    releases = (OLDEST,) if asked.oldest else tuple(asked.releases)
-    features = (FIRST_FEATURE,) if asked.oldest else ()
+    options = parser.parse_args()
+    releases = (OLDEST,) if options.oldest else tuple(options.releases)
+    features = (FIRST_FEATURE,) if options.oldest else ()
     results = {}
     for release in releases:
-        python = python_of(release, asked.environments)
+        python = python_of(release, options.environments)
         results[release] = results_of(release, python, features)
     wrong = [
         f"PySpark {release}: {feature}: {result}"
@@ -111,7 +111,7 @@ def main() -> int:
     if wrong or releases != RELEASES:
         return bool(wrong)
     page, new = PAGE.read_text(), table(results)
-    if asked.write:
+    if options.write:
         PAGE.write_text(TABLE.sub(lambda _: new, page, count=1))
     elif TABLE.search(page)[0] != new:  # type: ignore[index]
         print("docs/spark.md has another table: write it by --write")

@@ -62,10 +62,10 @@ def delivery() -> str:
 
 def main() -> int:
     status = 0
-    for target, wanted in ((TARGET, text()), (DELIVERY, delivery())):
+    for target, content in ((TARGET, text()), (DELIVERY, delivery())):
         if "--check" not in sys.argv:
-            target.write_text(wanted)
-        elif not target.exists() or target.read_text() != wanted:
+            target.write_text(content)
+        elif not target.exists() or target.read_text() != content:
             print(f"docs/{target.name} differs from what it is made of: run `make docs`")
             status = 1
     return status

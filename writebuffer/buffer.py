@@ -43,9 +43,9 @@ class WriteBuffer:
         self.total_messages = 0
         self.full = False  # somebody has to leave before more is added (WB2)
         self._lock = Lock()
-        self._held = SortedDict()  # by transaction, the oldest first: (bytes, messages)
+        self._sizes = SortedDict()  # by transaction, the oldest first: (bytes, messages)
 
-    def tell(self, transaction_id: int, size: int, messages: int) -> None:
+    def report(self, transaction_id: int, size: int, messages: int) -> None:
         """A transaction holds so much more than it told before, or less."""
         with self._lock:
             self.total_bytes += size
@@ -53,17 +53,17 @@ class WriteBuffer:
             self.full = (
                 self.total_bytes >= self.limit_bytes or self.total_messages >= self.limit_messages
             )
-            old_size, old_messages = self._held.get(transaction_id, (0, 0))
+            old_size, old_messages = self._sizes.get(transaction_id, (0, 0))
             left = old_size + size, old_messages + messages
             if any(left):
-                self._held[transaction_id] = left
+                self._sizes[transaction_id] = left
             else:
-                self._held.pop(transaction_id, None)
+                self._sizes.pop(transaction_id, None)
 
     def holder(self, index: int) -> int | None:
         """The transaction at the index, the oldest first; None when there are no more."""
         with self._lock:
-            return self._held.keys()[index] if index < len(self._held) else None
+            return self._sizes.keys()[index] if index < len(self._sizes) else None
 
 
 class Account:
@@ -73,8 +73,8 @@ class Account:
     """
 
     __slots__ = (
-        "_tell_at_bytes", "_tell_at_messages", "_told_bytes", "_told_messages", "bytes", "messages",
-        "shared", "transaction_id",
+        "_report_at_bytes", "_report_at_messages", "_reported_bytes", "_reported_messages", "bytes",
+        "messages", "shared", "transaction_id",
     )  # fmt: skip
 
     def __init__(self, shared: WriteBuffer, transaction_id: int) -> None:
@@ -82,38 +82,38 @@ class Account:
         self.transaction_id = transaction_id
         self.bytes = 0
         self.messages = 0
-        self._note_told()
+        self._note_reported()
 
     def grow(self, size: int, messages: int) -> None:
         """Add bytes and messages."""
         self.bytes = all_bytes = self.bytes + size
         self.messages = all_messages = self.messages + messages
-        if all_bytes >= self._tell_at_bytes or all_messages >= self._tell_at_messages:
-            self._tell()
+        if all_bytes >= self._report_at_bytes or all_messages >= self._report_at_messages:
+            self._report()
 
     def shrink(self, size: int, messages: int) -> None:
         """Subtract bytes and messages that have gone elsewhere."""
         self.bytes -= size
         self.messages -= messages
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
-        size, messages = self.bytes - self._told_bytes, self.messages - self._told_messages
+    def _report(self) -> None:
+        size, messages = self.bytes - self._reported_bytes, self.messages - self._reported_messages
         if size or messages:
-            self.shared.tell(self.transaction_id, size, messages)
-            self._note_told()
+            self.shared.report(self.transaction_id, size, messages)
+            self._note_reported()
 
-    def _note_told(self) -> None:
+    def _note_reported(self) -> None:
         """Note the counts that were reported; more is reported in steps (WB2)."""
-        self._told_bytes, self._told_messages = self.bytes, self.messages
-        self._tell_at_bytes = self.bytes + self.shared.step_bytes
-        self._tell_at_messages = self.messages + self.shared.step_messages
+        self._reported_bytes, self._reported_messages = self.bytes, self.messages
+        self._report_at_bytes = self.bytes + self.shared.step_bytes
+        self._report_at_messages = self.messages + self.shared.step_messages
 
     def close(self) -> None:
         """The transaction has ended."""
         self.bytes = self.messages = 0
-        if self._told_bytes or self._told_messages:
-            self._tell()
+        if self._reported_bytes or self._reported_messages:
+            self._report()
 
 
 class QueueBuffer:

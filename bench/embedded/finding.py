@@ -130,9 +130,9 @@ def _calls(store: Store, count: int) -> dict[str, FindingCall]:
     """Return the calls by name; each gives back what it takes."""
     [first] = store.browse("q", max_messages=1)
 
-    def got(source: str, **asked: Any) -> None:
+    def got(source: str, **criteria: Any) -> None:
         with store.transaction() as txn:
-            assert txn.get(source, **asked) is not None
+            assert txn.get(source, **criteria) is not None
             txn.rollback()
 
     def by_id(n: int) -> int:

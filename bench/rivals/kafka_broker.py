@@ -47,7 +47,7 @@ def with_kafka(folder: Path) -> tuple[Broker | None, dict[str, str], str]:
     return broker, {"spark.jars": ",".join(map(str, found))}, ""
 
 
-def jars(folder: Path, wanted: list[tuple[str, str, str]], *, alone: bool) -> list[Path]:
+def jars(folder: Path, artifacts: list[tuple[str, str, str]], *, alone: bool) -> list[Path]:
     """The jars, `alone` or with what they need. Raises FileNotFoundError with the reason."""
     program = shutil.which("mvn")
     if program is None:
@@ -57,7 +57,7 @@ def jars(folder: Path, wanted: list[tuple[str, str, str]], *, alone: bool) -> li
     needed = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
         f"<version>{version}</version>{without}</dependency>"
-        for group, name, version in wanted
+        for group, name, version in artifacts
     )
     project = folder / "pom.xml"
     project.write_text(
@@ -76,7 +76,7 @@ def jars(folder: Path, wanted: list[tuple[str, str, str]], *, alone: bool) -> li
     found = sorted(folder.glob("*.jar"))
     if done.returncode or not found:
         reason = next((line for line in done.stdout.splitlines() if "ERROR" in line), "no jars")
-        raise FileNotFoundError(f"Maven has no {wanted[0][1]}: {reason[:200]}")
+        raise FileNotFoundError(f"Maven has no {artifacts[0][1]}: {reason[:200]}")
     return found
 
 

@@ -81,8 +81,8 @@ def _round(
     payloads = [payload] * count
 
     def put() -> None:
-        for one in payloads:
-            store.put(name, one)
+        for content in payloads:
+            store.put(name, content)
 
     def get() -> None:
         for _ in payloads:
@@ -213,6 +213,6 @@ def _memory(setting: BenchmarkSetting, what: str) -> float:
     for number in range(setting.scaled(5, 1)):
         path = setting.folder / f"memory-{what.replace(' ', '-')}-{number}"
         command = [sys.executable, "-c", _PROGRAM, what, str(path)]
-        said = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
-        found.append(float(said.stdout))
+        completed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+        found.append(float(completed.stdout))
     return median(found)

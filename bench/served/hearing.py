@@ -55,21 +55,23 @@ def run(setting: BenchmarkSetting) -> list[Result]:
     with ExitStack() as stack:
         kinds = stack.enter_context(_kinds(setting.folder))
         for number in range(setting.scaled(20, 1) + 1):
-            for name, (put, heard) in kinds.items():
+            for name, (put, next_notice) in kinds.items():
                 for durable in (True, False):
-                    found = _turn(put, heard, durable, setting.scaled(50, 5))
+                    found = _turn(put, next_notice, durable, setting.scaled(50, 5))
                     if number:
                         times.setdefault((name, durable), []).extend(found)
     return [*_figures(times), _table(times)]
 
 
-def _turn(put: HeardPut, heard: NextHeard, durable: bool, count: int) -> list[tuple[float, float]]:
+def _turn(
+    put: HeardPut, next_notice: NextHeard, durable: bool, count: int
+) -> list[tuple[float, float]]:
     found = []
     for _ in range(count):
         called = time.monotonic()
         put(durable)
         returned = time.monotonic()
-        at = heard()
+        at = next_notice()
         found.append((at - called, at - returned))
     return found
 
@@ -83,25 +85,25 @@ def _kinds(folder: Path) -> Iterator[dict[str, tuple[HeardPut, NextHeard]]]:
             store = stack.enter_context(quire.open(str(folder / f"store-{number}")))
             store.create_queue(QUEUE, capacity=1 << 32)
             if how:
-                heard = stack.enter_context(_listener(how, str(folder / f"store-{number}")))
+                next_notice = stack.enter_context(_listener(how, str(folder / f"store-{number}")))
             else:
-                heard = _hearing(store)
-            kinds[name] = (_putting(store), heard)
+                next_notice = _hearing(store)
+            kinds[name] = (_putting(store), next_notice)
         try:
             redis = RedisServer(folder / "redis")
         except FileNotFoundError as error:
             print(f"  without Redis: {error}")
         else:
             stack.callback(redis.stop)
-            heard = stack.enter_context(_listener("redis", redis.address))
-            kinds[REDIS] = (_publishing(stack, redis.address), heard)
+            next_notice = stack.enter_context(_listener("redis", redis.address))
+            kinds[REDIS] = (_publishing(stack, redis.address), next_notice)
         yield kinds
 
 
 def _hearing(store: quire.Store) -> NextHeard:
-    told: SimpleQueue[float] = SimpleQueue()
-    store.listeners.add(QUEUE, lambda _: told.put(time.monotonic()))
-    return told.get
+    times: SimpleQueue[float] = SimpleQueue()
+    store.listeners.add(QUEUE, lambda _: times.put(time.monotonic()))
+    return times.get
 
 
 def _putting(store: quire.Store) -> HeardPut:

@@ -43,16 +43,16 @@ class CallCost(NamedTuple):
 def main() -> None:
     """Arguments: folder, turns, seconds of each turn of the threads, seed, whether to sync."""
     folder, turns, seconds, seed, sync = sys.argv[1:]
-    wanted: dict[str, Any] = {"sync": sync == "sync", "seed": int(seed)}
-    sides: list[SmallSide] = [side(Path(folder), **wanted) for side in (QuireSide, SqliteSide)]
+    settings: dict[str, Any] = {"sync": sync == "sync", "seed": int(seed)}
+    sides: list[SmallSide] = [side(Path(folder), **settings) for side in (QuireSide, SqliteSide)]
     _operations(sides, 2)  # warm-up
     found = {
         "place": str(Path(quire.__file__).resolve().parents[1]),
         "operations": _operations(sides, int(turns)),
-        "page": _bare_page(Path(folder), int(turns)) if wanted["sync"] else None,
+        "page": _bare_page(Path(folder), int(turns)) if settings["sync"] else None,
         "bytecodes": _bytecodes(sides[0]),
         "batches": _batches(sides, max(3, int(turns) // 2)),
-        "threads": _threads(sides, Path(folder), float(seconds), sync=wanted["sync"]),
+        "threads": _threads(sides, Path(folder), float(seconds), sync=settings["sync"]),
     }
     for side in sides:
         side.close()

@@ -113,20 +113,20 @@ def compare(want: Frames, have: Frames, alerts: tuple[int, int]) -> list[Checked
 
 def _compare_queue(queue: str, want: pd.DataFrame, have: pd.DataFrame) -> list[CheckedCount]:
     """Counts, identities, order, sums and joins of one queue."""
-    wanted, found = want["flight_id"].to_numpy(), have["flight_id"].to_numpy().astype("int64")
-    once = np.unique(found)
+    due, found = want["flight_id"].to_numpy(), have["flight_id"].to_numpy().astype("int64")
+    unique = np.unique(found)
     lines = [
-        CheckedCount(queue, "messages", len(wanted), len(found)),
-        CheckedCount(queue, "flights missing", 0, len(np.setdiff1d(wanted, once))),
-        CheckedCount(queue, "flights not expected", 0, len(np.setdiff1d(once, wanted))),
-        CheckedCount(queue, "flights repeated", 0, len(found) - len(once)),
+        CheckedCount(queue, "messages", len(due), len(found)),
+        CheckedCount(queue, "flights missing", 0, len(np.setdiff1d(due, unique))),
+        CheckedCount(queue, "flights not expected", 0, len(np.setdiff1d(unique, due))),
+        CheckedCount(queue, "flights repeated", 0, len(found) - len(unique)),
         CheckedCount(queue, "sum of delays, minutes", _total(want["delay"]), _total(have["delay"])),
     ]
     pairs = by_carrier(want, have)
     right = int((pairs["expected"] == pairs["actual"]).sum())
     lines.append(CheckedCount(queue, "carriers with equal sums", len(pairs), right))
     if queue != "notices":  # which come from a work queue, whose alerts keep their order as well
-        lines.append(CheckedCount(queue, "out of order", 0, _out_of_order(wanted, found)))
+        lines.append(CheckedCount(queue, "out of order", 0, _out_of_order(due, found)))
     if queue == "enriched":
         lines += [
             CheckedCount(queue, f"with {name}", int(want[mark].sum()), int(have[mark].sum()))
@@ -156,9 +156,9 @@ def _total(delays: pd.Series[float]) -> int:
     return int(delays.sum())
 
 
-def _out_of_order(wanted: Any, found: Any) -> int:
+def _out_of_order(due: Any, found: Any) -> int:
     """Return how many flights come after one that is scheduled later."""
-    places = pd.Series(np.arange(len(wanted)), index=wanted).reindex(found).dropna().to_numpy()
+    places = pd.Series(np.arange(len(due)), index=due).reindex(found).dropna().to_numpy()
     return int((places < np.maximum.accumulate(places)).sum()) if len(places) else 0
 
 

@@ -25,7 +25,7 @@ class Finish:
         self._event.set()
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         return self._event.is_set()
 
     def wait(self, seconds: float) -> bool:

@@ -29,8 +29,8 @@ def notice(alert: Mapping[str, Any]) -> dict[str, Any]:
     flight = "{carrier} {flight} from {origin} to {dest}".format_map(alert)
     is_cancelled = alert["reason"] == "cancelled"
     news = "is cancelled" if is_cancelled else f"is {alert['delay']} minutes late"
-    told = {name: alert[name] for name in ("flight_id", "carrier", "delay", "reason")}
-    return {**told, "text": f"{flight} {news}"}
+    fields = {name: alert[name] for name in ("flight_id", "carrier", "delay", "reason")}
+    return {**fields, "text": f"{flight} {news}"}
 
 
 def work(path: Path, finish: Finish, timeline: Timeline) -> None:
@@ -38,7 +38,7 @@ def work(path: Path, finish: Finish, timeline: Timeline) -> None:
     while True:
         try:
             with store.join(path) as joined:
-                while _step(joined, timeline) or not finish.asked:
+                while _step(joined, timeline) or not finish.requested:
                     pass
             return
         except (ConnectionLost, OutcomeUnknown) as error:

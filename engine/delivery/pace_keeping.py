@@ -52,13 +52,13 @@ class StartWindow:
         """How many may start now."""
         while self._starts and self._starts[0][0] + pace.span_us <= now_us:
             self.count -= self._starts.popleft()[1]
-        return max(0, pace.most - self.count)
+        return max(0, pace.max_starts - self.count)
 
     def due_us(self, pace: QueuePace, now_us: int) -> int:
         """When one may start: now, or later."""
         if self.room(pace, now_us):
             return now_us
-        left = self.count - pace.most
+        left = self.count - pace.max_starts
         for at_us, count in self._starts:
             left -= count
             if left < 0:
@@ -67,7 +67,7 @@ class StartWindow:
 
     def start(self, count: int, pace: QueuePace, now_us: int) -> None:
         """So many start now."""
-        if pace.most > RATE_SLICES:
+        if pace.max_starts > RATE_SLICES:
             slice_us = pace.span_us // RATE_SLICES
             now_us = -(-now_us // slice_us) * slice_us
         if self._starts and self._starts[-1][0] >= now_us:
@@ -108,7 +108,7 @@ class SubscriptionPace:
         """The store was opened, whose owner before may have started something then (PK2)."""
         self.latest_us = latest_us
         if self._pace.rate is not None:
-            self._window.start(self._pace.most, self._pace, latest_us)
+            self._window.start(self._pace.max_starts, self._pace, latest_us)
         if self.groups is not None:
             self.groups.rest(latest_us)
 

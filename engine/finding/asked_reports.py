@@ -32,9 +32,9 @@ from quire.messages.message_types import (
     ARRIVAL,
     DELIVERY,
     REPORTS,
-    asks_report,
     reply_by,
     report_attributes,
+    requests_report,
 )
 
 REPORTING = Column.ATTRIBUTES | Column.REPLY_TO
@@ -69,7 +69,7 @@ def report_on(
 def arrival_of(queue: str, fields: Fields) -> list[AskedReport]:
     """Of one message, if it asks for that."""
     to, attributes = fields.reply_to, fields.attributes
-    if to is None or not asks_report(attributes, ARRIVAL):
+    if to is None or not requests_report(attributes, ARRIVAL):
         return []
     return [report_on(ARRIVAL, queue, to, fields.correlation_id, attributes)]
 

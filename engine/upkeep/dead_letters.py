@@ -168,7 +168,7 @@ def put_report(txn: EmbeddedTransaction, message: Message, reason: str) -> None:
     """Tell who has asked for it that the message is handled by nobody (LR1)."""
     event = message_types.EXPIRY if reason == EXPIRED else message_types.EXCEPTION
     to, attributes = message.reply_to, message.attributes
-    if to is not None and message_types.asks_report(attributes, event):
+    if to is not None and message_types.requests_report(attributes, event):
         known = message.correlation_id or str(message.id)
         with suppress(ValueError):  # InvalidArgument, too
             report = report_on(event, message.queue, to, known, attributes, reason)

@@ -32,8 +32,8 @@ def main() -> int:
     waits.add_argument("name", help="of the customer, who goes on where an earlier run has ended")
     waits.add_argument("--count", type=int, default=10, help="orders in all (default 10)")
     commands.add_parser("work", help="handle orders until the process is told to end")
-    asked = commands.add_parser("report", help="what has become of the orders, as JSON")
-    asked.add_argument("--wait", type=float, default=0.0, help="seconds until all are done")
+    report_parser = commands.add_parser("report", help="what has become of the orders, as JSON")
+    report_parser.add_argument("--wait", type=float, default=0.0, help="seconds until all are done")
     again = commands.add_parser("redrive", help="put dead letters back among the orders")
     again.add_argument("text", help="of those whose payload has this in it")
     arguments = parser.parse_args()
@@ -48,8 +48,8 @@ def main() -> int:
         elif arguments.command == "work":
             workers(store).run()
         elif arguments.command == "redrive":
-            wanted = arguments.text.encode()
-            print(store.admin.redrive("orders.dead", lambda letter: wanted in letter.payload))
+            text = arguments.text.encode()
+            print(store.admin.redrive("orders.dead", lambda letter: text in letter.payload))
         else:
             end = time.monotonic() + arguments.wait
             while not is_done(store) and time.monotonic() < end:

@@ -138,16 +138,16 @@ def move(
         raise
 
 
-def messages_given(given: object) -> list[Message]:
+def check_movable(messages: object) -> list[Message]:
     """Messages that are to be moved, each once. Raises InvalidArgument."""
-    if not are_several(given):
+    if not are_several(messages):
         raise InvalidArgument(
-            f'source {given!r:.100}: give "queue", "queue/subscription", or messages that the '
+            f'source {messages!r:.100}: give "queue", "queue/subscription", or messages that the '
             "transaction has got"
         )
-    if isinstance(given, delivered_messages.Messages):
-        return list(given)
-    found = [check_message(each) for each in given]
+    if isinstance(messages, delivered_messages.Messages):
+        return list(messages)
+    found = [check_message(each) for each in messages]
     seen = set()
     for message in found:
         if (message.queue, message.id) in seen:

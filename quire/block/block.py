@@ -79,35 +79,35 @@ class Block:
     unread: Unread | None  # its offsets and headers are there when they are asked for
 
     @classmethod
-    def opened(cls, buffer: Buffer, where: str, of_rows: OfRows) -> Block:
+    def opened(cls, buffer: Buffer, location: str, of_rows: OfRows) -> Block:
         """The block at the beginning of the buffer; bytes beyond its length are ignored.
 
         Its checksum is verified; offsets and headers are when somebody looks at them (BL1).
         `of_rows` makes it where its messages are rows. Raises `StoreCorrupt` or `StoreVersion`,
-        whose message names `where`.
+        whose message names the location.
         """
         view = memoryview(buffer)
         if view.nbytes < HEADER_BYTES:
-            raise StoreCorrupt(f"{where}: {view.nbytes} bytes are too few for a block")
+            raise StoreCorrupt(f"{location}: {view.nbytes} bytes are too few for a block")
         stored_checksum, magic, version, flags, columns, count, length, payload_bytes = (
             _unpack_header(view)
         )
         if magic != MAGIC:
-            raise StoreCorrupt(f"{where}: there is no block here (magic {magic!r})")
+            raise StoreCorrupt(f"{location}: there is no block here (magic {magic!r})")
         if not HEADER_BYTES <= length <= view.nbytes or length & 7:
             raise StoreCorrupt(
-                f"{where}: the block claims {length} bytes, there are {view.nbytes} here"
+                f"{location}: the block claims {length} bytes, there are {view.nbytes} here"
             )
         if checksum(view[CHECKSUM_BYTES:length]) != stored_checksum:
-            raise StoreCorrupt(f"{where}: the block's checksum does not match its bytes")
+            raise StoreCorrupt(f"{location}: the block's checksum does not match its bytes")
         if version != VERSION or flags or columns & ~ALL_COLUMNS:
             if version in ROWS_VERSIONS and not flags and not columns & ~ALL_COLUMNS:
-                rows = of_rows(view, columns, count, length, payload_bytes, where)
+                rows = of_rows(view, columns, count, length, payload_bytes, location)
                 rows.checksum = stored_checksum
                 return rows
             raise StoreVersion(
-                f"{where}: the block has version {version}, flags {flags}, columns {columns:#x}; "
-                "this release cannot read it: use a newer one"
+                f"{location}: the block has version {version}, flags {flags}, columns "
+                f"{columns:#x}; this release cannot read it: use a newer one"
             )
         self = cls.__new__(StreamedBlock if columns & Column.STREAM else cls)
         self.checksum = stored_checksum
@@ -117,15 +117,15 @@ class Block:
         sections_at = sections_of(columns, count)
         payload_at = length - padded(payload_bytes)
         if not count or not sections_at <= payload_at:
-            raise StoreCorrupt(f"{where}: the block's sections do not fit its {length} bytes")
+            raise StoreCorrupt(f"{location}: the block's sections do not fit its {length} bytes")
         self.payload = view[payload_at : payload_at + payload_bytes]
-        self.unread = Unread(view, columns, count, payload_at, where)
+        self.unread = Unread(view, columns, count, payload_at, location)
         if not columns and sections_at != payload_at:
-            raise StoreCorrupt(f"{where}: the block's sections do not fill its {length} bytes")
+            raise StoreCorrupt(f"{location}: the block's sections do not fill its {length} bytes")
         if columns & Column.STREAM:
             self.look()
             if payload_bytes:
-                raise StoreCorrupt(f"{where}: a streamed message has a payload in its block")
+                raise StoreCorrupt(f"{location}: a streamed message has a payload in its block")
         return self
 
     def look(self) -> None:
@@ -183,22 +183,22 @@ class Block:
     @property
     def charge_bytes(self) -> int:
         """The bytes that the messages are charged to their queue's capacity."""
-        return self.charge(0, self.count)
+        return self.charged_bytes(0, self.count)
 
-    def charge(self, start: int, stop: int) -> int:
+    def charged_bytes(self, start: int, stop: int) -> int:
         """Return the bytes that the messages from `start` to `stop` are charged to their queue's
         capacity.
         """
-        charge = int(self.offsets[stop] - self.offsets[start])
-        charge += MESSAGE_OVERHEAD_BYTES * (stop - start)
+        charged_bytes = int(self.offsets[stop] - self.offsets[start])
+        charged_bytes += MESSAGE_OVERHEAD_BYTES * (stop - start)
         for text in self.headers.strings.values():
-            charge += int(text.offsets[stop] - text.offsets[start])
+            charged_bytes += int(text.offsets[stop] - text.offsets[start])
         attributes = self.headers.attributes
         if attributes is not None:
             first, last = attributes.starts[start], attributes.starts[stop]
             for text in (attributes.keys, attributes.values):
-                charge += int(text.offsets[last] - text.offsets[first])
-        return charge
+                charged_bytes += int(text.offsets[last] - text.offsets[first])
+        return charged_bytes
 
     def largest_charge(self) -> int:
         """Return the bytes that the largest message is charged to its queue's capacity; 0 for
@@ -251,8 +251,8 @@ class Block:
     ) -> Message:
         """Message `row` of the block. Raises StoreCorrupt where it is not verified yet (BL1)."""
         unread = self.unread
-        if unread is not None and unread.asked in (-1, row):
-            unread.asked = row  # who asks for others has all
+        if unread is not None and unread.only_row in (-1, row):
+            unread.only_row = row  # who asks for others has all
             payload, header = unread.row(row, self.payload.nbytes)
             found = header.get
             return Message(
@@ -266,8 +266,8 @@ class Block:
                 found(Column.CORRELATION_ID),
                 found(Column.REPLY_TO),
                 found(Column.CONTENT_TYPE),
-                _said(found(Column.EXPIRES_AT)),
-                _said(found(Column.DELIVER_AT)),
+                _present_time(found(Column.EXPIRES_AT)),
+                _present_time(found(Column.DELIVER_AT)),
                 delivery_count,
                 found(Column.ATTRIBUTES, NO_ATTRIBUTES),
                 failed_count,
@@ -371,8 +371,8 @@ class StreamedBlock(Block):
         block.unread = None
         return block
 
-    def charge(self, start: int, stop: int) -> int:
-        return super().charge(start, stop) + self.stream.size * (stop - start)
+    def charged_bytes(self, start: int, stop: int) -> int:
+        return super().charged_bytes(start, stop) + self.stream.size * (stop - start)
 
     def largest_charge(self) -> int:
         return super().largest_charge() + self.stream.size
@@ -405,8 +405,8 @@ class StreamedBlock(Block):
 
 
 def _time(fixed: dict[int, NDArray[Any]], column: int, row: int) -> int | None:
-    return _said(int(fixed[column][row])) if column in fixed else None
+    return _present_time(int(fixed[column][row])) if column in fixed else None
 
 
-def _said(time_us: int | None) -> int | None:
+def _present_time(time_us: int | None) -> int | None:
     return None if time_us == ABSENT_TIME else time_us

@@ -45,18 +45,18 @@ class BlockBuilder:
     def add(self, payload: bytes | bytearray | memoryview, fields: Fields | None = None) -> None:
         """Add one message."""
         content = check_payload(payload)
-        charge = len(content) + MESSAGE_OVERHEAD_BYTES
+        charged_bytes = len(content) + MESSAGE_OVERHEAD_BYTES
         if fields is not None:
-            charge += fields.extra_bytes
-        self.append(content, fields, charge)
+            charged_bytes += fields.extra_bytes
+        self.append(content, fields, charged_bytes)
 
-    def append(self, content: bytes, fields: Fields | None, charge: int) -> None:
+    def append(self, content: bytes, fields: Fields | None, charged_bytes: int) -> None:
         """Add one message that was checked; `charge` as `add` reckons it."""
         self._payloads.append(content)
         self._fields.append(fields)
         self.count += 1
         self.payload_bytes += len(content)
-        self.charge_bytes += charge
+        self.charge_bytes += charged_bytes
 
     def add_many(self, payloads: Iterable[bytes | bytearray | memoryview]) -> int:
         """Add plain messages; how many they were. Their bytes are copied once."""

@@ -133,9 +133,9 @@ def with_granted(run: MessageRun, granted: Granted) -> MessageRun:
     return MessageRun(run.lengths, run.pieces, headers, region=run.region)
 
 
-def granted_headers(given: Headers, count: int, granted: Granted) -> Headers:
+def granted_headers(original: Headers, count: int, granted: Granted) -> Headers:
     """Headers with what the queue grants; if any has a priority, each has one, and be it 0."""
-    headers = prioritised(given, count, granted.priority)
+    headers = prioritised(original, count, granted.priority)
     if granted.latest is not None:
         own = headers.fixed.get(Column.EXPIRES_AT)
         if own is None:
@@ -148,19 +148,19 @@ def granted_headers(given: Headers, count: int, granted: Granted) -> Headers:
     return headers
 
 
-def prioritised(given: Headers, count: int, priority: int | NDArray[np.int64]) -> Headers:
+def prioritised(original: Headers, count: int, priority: int | NDArray[np.int64]) -> Headers:
     """Headers with this priority of each message, if they have none."""
-    headers = copy(given)
-    headers.fixed = dict(given.fixed)
+    headers = copy(original)
+    headers.fixed = dict(original.fixed)
     if Column.PRIORITY not in headers.fixed and np.any(priority):
         headers.fixed[Column.PRIORITY] = np.full(count, priority, "<u2")
     return headers
 
 
-def with_no_priority(given: Headers, count: int) -> Headers:
+def with_no_priority(original: Headers, count: int) -> Headers:
     """Headers of messages that were put before: without a priority they have 0, for good."""
-    headers = copy(given)
-    headers.fixed = {Column.PRIORITY: np.zeros(count, "<u2"), **given.fixed}
+    headers = copy(original)
+    headers.fixed = {Column.PRIORITY: np.zeros(count, "<u2"), **original.fixed}
     return headers
 
 

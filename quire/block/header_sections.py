@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def check_offsets(offsets: NDArray[np.int32], end: int, where: str) -> None:
+def check_offsets(offsets: NDArray[np.int32], end: int, location: str) -> None:
     """Offsets must begin with 0, never fall and end with `end`."""
     if offsets.item(0) != 0 or offsets.item(-1) != end:
-        raise StoreCorrupt(f"{where}: a block's offsets do not span its bytes")
+        raise StoreCorrupt(f"{location}: a block's offsets do not span its bytes")
     if len(offsets) > 2 and np.count_nonzero(offsets[1:] < offsets[:-1]):
-        raise StoreCorrupt(f"{where}: a block's offsets fall")
+        raise StoreCorrupt(f"{location}: a block's offsets fall")
 
 
 @cache
@@ -49,14 +49,14 @@ _OCTETS = "u1"
 class _Sections:
     """Hands out the sections one after another. `view` ends where the payload begins."""
 
-    __slots__ = ("_end", "_lengths", "_place", "_view", "_where")
+    __slots__ = ("_end", "_lengths", "_location", "_place", "_view")
 
-    def __init__(self, view: memoryview, columns: int, place: int, where: str) -> None:
+    def __init__(self, view: memoryview, columns: int, place: int, location: str) -> None:
         self._lengths = iter(unpack_from(f"<{section_count(columns)}Q", view, HEADER_BYTES))
         self._view = view
         self._end = len(view)
         self._place = place
-        self._where = where
+        self._location = location
 
     def next(self) -> memoryview:
         start, length = self._place, next(self._lengths)
@@ -74,7 +74,7 @@ class _Sections:
     def text(self, valid: NDArray[np.uint8] | None, count: int) -> Strings:
         offsets = self.array(_OFFSETS, count + 1)
         content = self.next()
-        check_offsets(offsets, len(content), self._where)
+        check_offsets(offsets, len(content), self._location)
         try:
             characters = len(str(content, "utf-8"))
         except UnicodeDecodeError:
@@ -102,7 +102,7 @@ class _Sections:
         pairs = starts.item(-1)
         if pairs < 0:
             raise self.wrong("have offsets that fall")
-        check_offsets(starts, pairs, self._where)
+        check_offsets(starts, pairs, self._location)
         return Attributes(starts, self.text(None, pairs), self.text(None, pairs))
 
     def stream(self, count: int) -> Stream:
@@ -124,29 +124,34 @@ class _Sections:
             raise self.wrong("do not fill it")
 
     def wrong(self, what: str) -> StoreCorrupt:
-        return StoreCorrupt(f"{self._where}: the sections of the block {what}")
+        return StoreCorrupt(f"{self._location}: the sections of the block {what}")
 
 
 def read_headers(
-    view: memoryview, columns: int, count: int, place: int, where: str, wanted: int = ALL_COLUMNS
+    view: memoryview,
+    columns: int,
+    count: int,
+    place: int,
+    location: str,
+    selected: int = ALL_COLUMNS,
 ) -> Headers:
     """The header columns whose sections lie in `view` from `place` to its end.
 
     Those that are not wanted are left out; their sections must lie there, too.
     """
-    sections = _Sections(view, columns, place, where)
+    sections = _Sections(view, columns, place, location)
     headers = Headers()
     for column, (name, _) in FIXED_COLUMNS.items():
-        if columns & wanted & column:
+        if columns & selected & column:
             headers.fixed[column] = sections.array(name, count)
         elif columns & column:
             sections.skip(1)
     for column in STRING_COLUMNS:
-        if columns & wanted & column:
+        if columns & selected & column:
             headers.strings[column] = sections.strings(count)
         elif columns & column:
             sections.skip(STRING_SECTIONS)
-    if columns & wanted & Column.ATTRIBUTES:
+    if columns & selected & Column.ATTRIBUTES:
         headers.attributes = sections.attributes(count)
     elif columns & Column.ATTRIBUTES:
         sections.skip(ATTRIBUTES_SECTIONS)

@@ -69,19 +69,21 @@ class Unread:
     `payload_at`: where the payloads begin.
     """
 
-    __slots__ = ("_columns", "_count", "_known", "_lengths", "_places", "asked", "payload_at",
-                 "view", "where")  # fmt: skip
+    __slots__ = (
+        "_columns", "_count", "_known", "_lengths", "_places", "location", "only_row",
+        "payload_at", "view",
+    )  # fmt: skip
 
-    asked: int  # for this message alone; -1: for none
+    only_row: int  # for this message alone; -1: for none
     _known: tuple[int, Headers]  # columns that were asked for alone, and these
     _lengths: tuple[int, ...]  # of the sections
     _places: list[int]
 
     def __init__(
-        self, view: memoryview, columns: int, count: int, payload_at: int, where: str
+        self, view: memoryview, columns: int, count: int, payload_at: int, location: str
     ) -> None:
-        self.view, self.payload_at, self.where = view, payload_at, where
-        self.asked = -1
+        self.view, self.payload_at, self.location = view, payload_at, location
+        self.only_row = -1
         self._known = _NONE_KNOWN
         self._columns, self._count = columns, count
 
@@ -90,14 +92,14 @@ class Unread:
         offsets: NDArray[np.int32] = np.frombuffer(
             self.view, dtype_of(_OFFSETS), self._count + 1, _offsets_of(self._columns)
         )
-        check_offsets(offsets, payload_bytes, self.where)
+        check_offsets(offsets, payload_bytes, self.location)
         return offsets
 
-    def headers(self, wanted: int = ALL_COLUMNS) -> Headers:
+    def headers(self, selected: int = ALL_COLUMNS) -> Headers:
         """Return the headers of all messages, or those of some columns."""
         place = sections_of(self._columns, self._count)
         sections = self.view[: self.payload_at]
-        return read_headers(sections, self._columns, self._count, place, self.where, wanted)
+        return read_headers(sections, self._columns, self._count, place, self.location, selected)
 
     def column(self, column: int) -> Headers:
         """A header column that is there, verified alone; and those that were asked for before."""
@@ -181,7 +183,7 @@ class Unread:
             raise self._wrong("have a wrong length")
 
     def _outside(self) -> StoreCorrupt:
-        return StoreCorrupt(f"{self.where}: a block's offsets do not span its bytes")
+        return StoreCorrupt(f"{self.location}: a block's offsets do not span its bytes")
 
     def _wrong(self, what: str) -> StoreCorrupt:
-        return StoreCorrupt(f"{self.where}: the sections of the block {what}")
+        return StoreCorrupt(f"{self.location}: the sections of the block {what}")

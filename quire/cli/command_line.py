@@ -52,9 +52,9 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 
 @cache
 def _columns() -> int:
-    told = os.environ.get("COLUMNS", "")
-    if told.isdecimal() and int(told):
-        return int(told)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
     with suppress(AttributeError, ValueError, OSError):  # it is closed, or no terminal
         return os.get_terminal_size(sys.__stdout__.fileno()).columns or 80  # type: ignore[union-attr]
     return 80

@@ -45,8 +45,8 @@ def _command_of_call(found: re.Match[str], path: str) -> str | None:
     arguments = _arguments(found[2])
     if command is None or arguments is None:
         return None
-    given, named = arguments
-    words = [*given, *_named_words(command, named)]
+    positional, named = arguments
+    words = [*positional, *_named_words(command, named)]
     return " ".join(("quire", command.name, *map(shlex.quote, (path, *words))))
 
 
@@ -55,8 +55,10 @@ def _arguments(text: str) -> tuple[list[str], dict[str, Any]] | None:
     try:
         call = ast.parse(f"call({text})", mode="eval").body
         assert isinstance(call, ast.Call)
-        given = [node.id if isinstance(node, ast.Name) else str(_value(node)) for node in call.args]
-        return given, {str(k.arg): _value(k.value) for k in call.keywords}
+        positional = [
+            node.id if isinstance(node, ast.Name) else str(_value(node)) for node in call.args
+        ]
+        return positional, {str(k.arg): _value(k.value) for k in call.keywords}
     except (SyntaxError, ValueError):
         return None
 

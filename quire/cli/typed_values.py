@@ -105,9 +105,9 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def pairs(given: Iterable[str], example: str) -> Iterator[tuple[str, str]]:
+def pairs(texts: Iterable[str], example: str) -> Iterator[tuple[str, str]]:
     """Yield the pairs of several NAME=VALUE, such as the example. Raises InvalidArgument."""
-    for text in given:
+    for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise InvalidArgument(f"{text!r:.100}: give NAME=VALUE, as in {example}")
@@ -122,14 +122,14 @@ def value(text: str) -> Any:
         return text
 
 
-def properties(given: Iterable[str]) -> dict[str, Any]:
+def properties(texts: Iterable[str]) -> dict[str, Any]:
     """Return the properties of a queue, from NAME=VALUE; bytes may be a size as 64K. Raises
     InvalidArgument.
 
     Whether there are such properties is for the caller to check.
     """
     found = {}
-    for name, text in pairs(given, "max_deliveries=5"):
+    for name, text in pairs(texts, "max_deliveries=5"):
         is_bytes = name in ("capacity", "grow_to") or name.endswith("_bytes")
         found[name] = bytes_of(text) if is_bytes and text != "null" else value(text)
     return found

@@ -58,13 +58,13 @@ class Progress(Struct, frozen=True):
         """Decode a progress; None: nothing was put ever."""
         if value is None:
             return cls()
-        told = json.loads(value)
-        return cls(told[0], told[1], tuple((number, reason) for number, reason in told[2]))
+        values = json.loads(value)
+        return cls(values[0], values[1], tuple((number, reason) for number, reason in values[2]))
 
     def encode(self) -> bytes:
         """Return the bytes that are kept in the store."""
-        told = [self.batch, self.through, self.refused]
-        return json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+        values = [self.batch, self.through, self.refused]
+        return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class OutboxBatch(Struct, frozen=True):
@@ -181,8 +181,8 @@ class BatchPlan:
         left = RELAY_BATCH_BYTES
         for row, size in statements.rows(
             f"SELECT id, length(payload) FROM {self._table} WHERE refused IS NULL"
-            " ORDER BY id LIMIT :most",
-            most=self._max_messages,
+            " ORDER BY id LIMIT :limit",
+            limit=self._max_messages,
         ):
             left -= size
             if ids and left < 0:

@@ -138,8 +138,8 @@ class Outbox:
         """The messages that the store has not taken, the oldest first."""
         found = statements_of(connection).rows(
             f"SELECT id, queue, payload, options, put_us, refused FROM {self.table}"
-            " WHERE refused IS NOT NULL ORDER BY id LIMIT :most",
-            most=max_messages,
+            " WHERE refused IS NOT NULL ORDER BY id LIMIT :limit",
+            limit=max_messages,
         )
         return [
             RefusedMessage(number, queue, bytes(payload), json.loads(options or "{}"), us, reason)
@@ -181,14 +181,14 @@ class Outbox:
                 "timeout of a put to an outbox: leave it out; nobody waits for room here, the "
                 "relay tries until there is some"
             )
-        given = {
+        values = {
             name: value
             for name, value in with_moments(options, self._env.now_us).items()
             if value is not None
         }
-        Fields.of(**given)
-        if "attributes" in given:
-            given["attributes"] = dict(given["attributes"])
+        Fields.of(**values)
+        if "attributes" in values:
+            values["attributes"] = dict(values["attributes"])
         if request_id is not None:
-            given["request_id"] = request_id
-        return json.dumps(given, separators=(",", ":")) if given else None
+            values["request_id"] = request_id
+        return json.dumps(values, separators=(",", ":")) if values else None

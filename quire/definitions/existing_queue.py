@@ -12,23 +12,23 @@ from .properties import WAIT
 from .row_schema import first_difference
 
 
-def as_asked(found: QueueInfo, asked: Mapping[str, Any]) -> QueueInfo:
+def check_same(found: QueueInfo, options: Mapping[str, Any]) -> QueueInfo:
     """The queue that is there already, if it is what is asked for. Raises QueueExists.
 
     Compared is what the call says: a kind and a type each call says, as they never change; of the
     rest who says nothing, or None, takes what is there. A queue that grows has whatever capacity
     it has grown to.
     """
-    there = {name: getattr(found, name) for name in asked if name != "capacity"}
-    there["capacity"] = found.capacity_bytes
-    if (asked["capacity"] or 0) < found.capacity_bytes <= (found.grow_to or 0):
-        there["capacity"] = asked["capacity"]
+    current = {name: getattr(found, name) for name in options if name != "capacity"}
+    current["capacity"] = found.capacity_bytes
+    if (options["capacity"] or 0) < found.capacity_bytes <= (found.grow_to or 0):
+        current["capacity"] = options["capacity"]
     differing = [
-        f"{name} is {there[name]!r}, not {wanted!r}"
+        f"{name} is {current[name]!r}, not {value!r}"
         if name != "schema"
-        else f"schema: {first_difference(there[name], wanted)}"
-        for name, wanted in asked.items()
-        if wanted is not None and there[name] != wanted
+        else f"schema: {first_difference(current[name], value)}"
+        for name, value in options.items()
+        if value is not None and current[name] != value
     ]
     if differing:
         raise QueueExists(

@@ -79,15 +79,15 @@ def _fits(text: str) -> bool:
 
 
 def _by_attribute(name: str, value: Mapping[str, object]) -> dict[str, Any]:
-    given = {"numeric": False, **value}
-    if not isinstance(given["numeric"], bool):
-        raise InvalidArgument(f"{name}: numeric {given['numeric']!r:.100}: give True or False")
-    return given
+    order = {"numeric": False, **value}
+    if not isinstance(order["numeric"], bool):
+        raise InvalidArgument(f"{name}: numeric {order['numeric']!r:.100}: give True or False")
+    return order
 
 
 def _by_sequence(name: str, value: Mapping[str, object]) -> dict[str, Any]:
-    given = {"wait": DEFAULT_SEQUENCE_SECONDS, "most": DEFAULT_SEQUENCE_HELD, **value}
-    wait, most = given["wait"], given["most"]
+    order = {"wait": DEFAULT_SEQUENCE_SECONDS, "most": DEFAULT_SEQUENCE_HELD, **value}
+    wait, most = order["wait"], order["most"]
     is_number = isinstance(wait, (int, float)) and not isinstance(wait, bool)
     if not is_number or not 0 <= cast(float, wait) <= MAX_DELAY_SECONDS:
         raise InvalidArgument(
@@ -98,7 +98,7 @@ def _by_sequence(name: str, value: Mapping[str, object]) -> dict[str, Any]:
         raise InvalidArgument(
             f"{name}: most {most!r:.100}: give an int from 1 to {MAX_SEQUENCE_HELD}"
         )
-    return {**given, "wait": float(cast(float, wait))}
+    return {**order, "wait": float(cast(float, wait))}
 
 
 def by_sequence(order: object) -> bool:

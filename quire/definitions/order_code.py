@@ -67,5 +67,5 @@ def order_named(name: str) -> OrderCode:
 
 
 def _checked(name: str, made: object) -> OrderCode:
-    given = check_function(f"order {name!r},", made, "it needs to be a function of headers")
-    return cast(OrderCode, given)
+    function = check_function(f"order {name!r},", made, "it needs to be a function of headers")
+    return cast(OrderCode, function)

@@ -19,7 +19,7 @@ class QueuePace(NamedTuple):
     rate: float | None = None  # messages a second
 
     @property
-    def most(self) -> int:
+    def max_starts(self) -> int:
         """The number of messages that may start within `span_us`."""
         return max(1, int(self.rate or 1))
 

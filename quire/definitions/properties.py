@@ -327,8 +327,8 @@ class Properties(NamedTuple):
     @property
     def default_ttl(self) -> float | None:
         """Seconds in which a message expires that says nothing of it, if times count."""
-        given = [seconds for seconds in (self.ttl, self.max_ttl) if seconds is not None]
-        return min(given, default=None)
+        values = [seconds for seconds in (self.ttl, self.max_ttl) if seconds is not None]
+        return min(values, default=None)
 
     @property
     def put_priority(self) -> int:
@@ -365,15 +365,15 @@ def priority_of_puts(order: object, default_priority: int) -> int:
 
 def read_properties(body: Mapping[str, Any]) -> Properties:
     """Read a body of the catalog. Raises KeyError, TypeError or ValueError for a wrong one."""
-    given = {name: body[name] for name in Properties._fields if name in body}
+    values = {name: body[name] for name in Properties._fields if name in body}
     try:
-        return Properties(**check_properties(given)) if given else DEFAULT
+        return Properties(**check_properties(values)) if values else DEFAULT
     except InvalidArgument as error:
         raise ValueError(str(error)) from error
 
 
 def check_properties(
-    given: Mapping[str, object], beside: Iterable[str] = MADE_WITH, fixed: Iterable[str] = ()
+    values: Mapping[str, object], beside: Iterable[str] = MADE_WITH, fixed: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Options that callers give, checked. Raises InvalidArgument, which lists those of the call.
 
@@ -381,7 +381,7 @@ def check_properties(
     it.
     """
     checked = {}
-    for name, value in given.items():
+    for name, value in values.items():
         check = _CHECKS.get(name)
         if check is None:
             known = [*beside, *(each for each in _CHECKS if each not in fixed)]

@@ -42,18 +42,18 @@ def check_retry(name: str, value: object) -> dict[str, Any] | None:
         raise InvalidArgument(
             f"{name} {value!r:.100}: give {', '.join(Retry.__annotations__)} by name, or None"
         )
-    given = {"growth": "exponential", "cap": MAX_DELAY_SECONDS, "jitter": 0.0, **value}
-    if given["growth"] not in _GROWTHS:
-        raise InvalidArgument(f"{name}: growth {given['growth']!r:.100}: give one of {_GROWTHS}")
+    policy = {"growth": "exponential", "cap": MAX_DELAY_SECONDS, "jitter": 0.0, **value}
+    if policy["growth"] not in _GROWTHS:
+        raise InvalidArgument(f"{name}: growth {policy['growth']!r:.100}: give one of {_GROWTHS}")
     for field, most in (("delay", MAX_DELAY_SECONDS), ("cap", MAX_DELAY_SECONDS), ("jitter", 1.0)):
-        number = seconds_of(given.get(field))
+        number = seconds_of(policy.get(field))
         is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
         least = 0 if field == "jitter" else math.ulp(0.0)
         if not is_number or not least <= cast(float, number) <= most:
             above = "from" if field == "jitter" else "above"
             raise InvalidArgument(f"{name}: {field} {number!r:.100}: give {above} 0, up to {most}")
-        given[field] = float(cast(float, number))
-    return given
+        policy[field] = float(cast(float, number))
+    return policy
 
 
 def retry_seconds(policy: Mapping[str, Any], deliveries: int, chance: float) -> float:

@@ -159,11 +159,11 @@ def nulls(count: int, type_: pa.DataType) -> pa.Array:
     return pa.concat_arrays([array]) if type_.num_fields else array
 
 
-def check_part(queue: str, given: str, own: str) -> None:
+def check_part(queue: str, offered: str, own: str) -> None:
     """Rows of the given schema must fit the queue's own. Raises InvalidArgument."""
-    if is_part(given, own):
+    if is_part(offered, own):
         return
-    theirs, schema = schema_of_words(given), schema_of_words(own)
+    theirs, schema = schema_of_words(offered), schema_of_words(own)
     for index, field in enumerate(theirs):
         there = schema.field(index) if index < len(schema) else None
         if there is None or not there.equals(field):
@@ -187,19 +187,21 @@ def is_part(older: str, newer: str) -> bool:
     return all(field.nullable for field in added)
 
 
-def first_difference(there: str | None, asked: str | None) -> str:
+def first_difference(there: str | None, requested: str | None) -> str:
     """Return a description of where two schemas differ; None stands for bytes."""
-    if there is None or asked is None:
-        return f"it holds {'bytes' if there is None else 'rows'}, not {asked or 'bytes'}"
-    own, wanted = schema_of_words(there), schema_of_words(asked)
-    for index in range(max(len(own), len(wanted))):
-        found, given = (_shown(s.field(index)) if index < len(s) else "" for s in (own, wanted))
-        if not given:
+    if there is None or requested is None:
+        return f"it holds {'bytes' if there is None else 'rows'}, not {requested or 'bytes'}"
+    own, requested_schema = schema_of_words(there), schema_of_words(requested)
+    for index in range(max(len(own), len(requested_schema))):
+        found, expected = (
+            _shown(s.field(index)) if index < len(s) else "" for s in (own, requested_schema)
+        )
+        if not expected:
             return f"it has column {found} besides"
         if not found:
-            return f"it has no column {given}: alter_queue adds nullable ones"
-        if found != given:
-            return f"column {index + 1} is {found}, not {given}"
+            return f"it has no column {expected}: alter_queue adds nullable ones"
+        if found != expected:
+            return f"column {index + 1} is {found}, not {expected}"
     raise AssertionError("the schemas are the same")
 
 

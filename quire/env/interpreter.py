@@ -82,8 +82,8 @@ else:
 
 def has_gil() -> bool:
     """Return True if one thread at a time runs Python."""
-    told = getattr(sys, "_is_gil_enabled", None)  # of Python 3.13 and newer
-    return told is None or bool(told())
+    is_enabled = getattr(sys, "_is_gil_enabled", None)  # of Python 3.13 and newer
+    return is_enabled is None or bool(is_enabled())
 
 
 def check_unpatched() -> None:

@@ -208,8 +208,8 @@ class MemoryEnv:
 
     def lock_names(self, path: str, names: Sequence[str]) -> MemoryNames | str:
         taken = self._locks.setdefault(path, set())
-        held = [name for name in names if name in taken]
-        return held[0] if held else MemoryNames(taken, names)
+        busy = [name for name in names if name in taken]
+        return busy[0] if busy else MemoryNames(taken, names)
 
 
 def _is_in(name: str, directory: str) -> bool:

@@ -326,11 +326,11 @@ def _check_own_process(path: str) -> None:
         status = os.stat(path)
     except FileNotFoundError:
         return
-    held = _held.get((status.st_dev, status.st_ino))
-    if held is not None and held[0] == os.getpid():
+    holder = _held.get((status.st_dev, status.st_ino))
+    if holder is not None and holder[0] == os.getpid():
         raise StoreLocked(
-            f"{path} is locked by this process (pid {held[0]}), which has opened the store by "
-            f"{held[1]}; close the store there, or share the open one"
+            f"{path} is locked by this process (pid {holder[0]}), which has opened the store by "
+            f"{holder[1]}; close the store there, or share the open one"
         )
 
 

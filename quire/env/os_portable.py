@@ -136,7 +136,7 @@ class PolledSockets:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._wanted: dict[int, int] = {}
+        self._registered: dict[int, int] = {}
         self._masks: dict[int, int] = {}  # what the system is asked for
         self._sockets: dict[int, socket.socket] = {}
         self._waker, self._wakes = socket.socketpair()
@@ -148,23 +148,23 @@ class PolledSockets:
         """Tell of these events of a socket, or of another file, from now on."""
         fd = channel if isinstance(channel, int) else channel.fileno()
         with self._lock:
-            if fd in self._wanted:
+            if fd in self._registered:
                 raise FileExistsError(errno.EEXIST, "it is registered already")
             if not isinstance(channel, int):
                 self._sockets[fd] = channel
-            self._want(fd, events)
+            self._register(fd, events)
 
     def modify(self, fd: int, events: int) -> None:
         """Tell of these events, in place of those before."""
         with self._lock:
-            if fd not in self._wanted:
+            if fd not in self._registered:
                 raise FileNotFoundError(errno.ENOENT, "it is not registered")
-            self._want(fd, events)
+            self._register(fd, events)
 
     def unregister(self, fd: int) -> None:
         """Tell of nothing any more."""
         with self._lock:
-            if self._wanted.pop(fd, None) is None:
+            if self._registered.pop(fd, None) is None:
                 raise FileNotFoundError(errno.ENOENT, "it is not registered")
             self._sockets.pop(fd, None)
             del self._masks[fd]
@@ -174,9 +174,9 @@ class PolledSockets:
         """Return at most `maxevents` events, which are waited for without an end (`timeout` is
         -1).
         """
-        told: list[tuple[int, int]] = []
-        while not told:
-            found = self._found()
+        events: list[tuple[int, int]] = []
+        while not events:
+            found = self._poll_system()
             with self._lock:
                 self._polling = False
                 with suppress(BlockingIOError):
@@ -185,17 +185,17 @@ class PolledSockets:
                 for fd, event in found:
                     happened = self._happened(fd, event)
                     if happened:
-                        told.append((fd, happened))
-                    if len(told) == maxevents:
+                        events.append((fd, happened))
+                    if len(events) == maxevents:
                         break
-        return told
+        return events
 
     def close(self) -> None:
         """Give back its files; nobody polls any more. Takes no lock: a forked child calls it."""
         self._waker.close()
         self._wakes.close()
 
-    def _found(self) -> list[tuple[int, int]]:
+    def _poll_system(self) -> list[tuple[int, int]]:
         """Return the events that the system reports."""
         poll = select.poll()
         with self._lock:
@@ -208,8 +208,8 @@ class PolledSockets:
             self._polling = True
         return poll.poll(1000 if looks else None)
 
-    def _want(self, fd: int, events: int) -> None:
-        self._wanted[fd] = events
+    def _register(self, fd: int, events: int) -> None:
+        self._registered[fd] = events
         mask = 0
         if events & (READ | HANG_UP):
             mask |= select.POLLIN | select.POLLHUP  # macOS tells of a HUP only who asks for it
@@ -225,18 +225,18 @@ class PolledSockets:
 
     def _happened(self, fd: int, event: int) -> int:
         """Return the flags of an event, as far as they are registered now."""
-        wanted = self._wanted.get(fd, 0)
+        registered = self._registered.get(fd, 0)
         if event & select.POLLNVAL and fd in self._masks:  # it was closed: it is told once
             self._masks[fd] = 0
-        if wanted & HANG_UP:
+        if registered & HANG_UP:
             if not (event & _HUNG_UP or self._has_ended(fd)):
                 return 0
-            self._wanted[fd] = self._masks[fd] = 0
+            self._registered[fd] = self._masks[fd] = 0
             return ENDED
-        happened = ENDED if wanted and event & _HUNG_UP else 0
-        if wanted & READ and event & (select.POLLIN | _HUNG_UP):
+        happened = ENDED if registered and event & _HUNG_UP else 0
+        if registered & READ and event & (select.POLLIN | _HUNG_UP):
             happened |= READ
-        if wanted & WRITE and event & (select.POLLOUT | _HUNG_UP):
+        if registered & WRITE and event & (select.POLLOUT | _HUNG_UP):
             happened |= WRITE
         return happened
 

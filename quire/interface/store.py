@@ -182,7 +182,7 @@ class Store(Protocol):
             asked |= {"max_messages": max_messages, "data_file": data_file}
             asked |= {option: getattr(properties, option) for option in options}
             with suppress(QueueNotFound):  # it was dropped in between
-                return existing_queue.as_asked(self.queue(name), asked)
+                return existing_queue.check_same(self.queue(name), asked)
 
     @change(again=True, queues="name")
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:

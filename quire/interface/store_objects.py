@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 from quire.arguments import check_name, check_timeout
-from quire.batches.moved_messages import messages_given, move
+from quire.batches.moved_messages import check_movable, move
 from quire.calls.documented import documented_by
 from quire.calls.uncopied import not_copied
 from quire.errors import InvalidArgument
@@ -96,7 +96,7 @@ class TransactionCalls(Transaction):
                     "where chooses among the messages of a queue: give it with the queue's name as "
                     "source; of messages that were got give those that are to be moved"
                 )
-            source = messages_given(source)
+            source = check_movable(source)
             self.mark_moved(source)
         return move(self, source, queue, max_messages, where)
 

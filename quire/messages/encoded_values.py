@@ -37,13 +37,13 @@ def encoded_value(queue: str, codec: str | None, value: object, options: M) -> t
     if codec is None or not is_value(value):
         return value, options
     found = codecs.codec(codec)
-    said = options.get("content_type")
-    if said is None:
+    content_type = options.get("content_type")
+    if content_type is None:
         options = cast(M, {**options, "content_type": found.content_type})
-    elif str(said).partition(";")[0].strip().lower() != found.content_type:
+    elif str(content_type).partition(";")[0].strip().lower() != found.content_type:
         raise InvalidArgument(
-            f"content_type {said!r:.100}: queue {queue!r} encodes values as {found.content_type} "
-            "(its codec): leave content_type out, or put the payload as bytes"
+            f"content_type {content_type!r:.100}: queue {queue!r} encodes values as "
+            f"{found.content_type} (its codec): leave content_type out, or put the payload as bytes"
         )
     return _encoded(queue, found, value), options
 

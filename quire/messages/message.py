@@ -95,7 +95,7 @@ class _OpenMessage:
 
 MESSAGE_FIELDS = _OpenMessage.__slots__
 """The names of a message's fields."""
-_GIVEN = tuple(_OpenMessage.__annotations__)  # the same as `Message` is given them
+_ARGUMENTS = tuple(_OpenMessage.__annotations__)  # in the order of `Message`'s own
 
 
 class Message(_OpenMessage):
@@ -205,7 +205,7 @@ class Message(_OpenMessage):
         raise AttributeError(f"a message is immutable: {name} cannot be deleted")
 
     def _astuple(self) -> tuple[Any, ...]:
-        values = [getattr(self, name) for name in _GIVEN]
+        values = [getattr(self, name) for name in _ARGUMENTS]
         return tuple(dict(v) if isinstance(v, MappingProxyType) else v for v in values)
 
     def __eq__(self, other: object) -> bool:

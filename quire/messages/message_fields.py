@@ -113,9 +113,9 @@ class Fields:
         return fields if fields.columns or fields.priority is not None else None
 
     @classmethod
-    def with_granted(cls, given: Fields | None, granted: Granted) -> Fields:
+    def with_granted(cls, base: Fields | None, granted: Granted) -> Fields:
         """The fields of a message that has what its queue grants, too."""
-        fields = cls() if given is None else copy(given)
+        fields = cls() if base is None else copy(base)
         if granted.priority:
             if fields.priority is None:
                 fields.priority = granted.priority
@@ -137,24 +137,24 @@ def with_moments(
     """
     if _TIME_NAMES.isdisjoint(fields):
         return fields
-    given, now = dict(fields), None  # which is one for both
+    values, now = dict(fields), None  # which is one for both
     for name, (moment, least) in _TIMES.items():
-        span, at = given.pop(name, None), given.get(moment)
+        span, at = values.pop(name, None), values.get(moment)
         if at is not None and not is_moved:
-            given[moment] = check_moment(moment, at)
+            values[moment] = check_moment(moment, at)
         if span is None:
             continue
         if at is not None:
             raise InvalidArgument(f"{name} and {moment} say the same: give one of them")
         now = now_us() if now is None else now
-        given[moment] = now + _check_span(name, span, least)
-    due, over = given.get("deliver_at"), given.get("expires_at")
+        values[moment] = now + _check_span(name, span, least)
+    due, over = values.get("deliver_at"), values.get("expires_at")
     if due is not None and over is not None and due >= over and not is_moved:
         raise InvalidArgument(
             f"the message would be due {(due - over) / 1e6:g} seconds after it has expired, and "
             "nobody would get it: give a ttl that is longer than its delay"
         )
-    return given
+    return values
 
 
 def check_payload(payload: object) -> bytes:

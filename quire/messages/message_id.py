@@ -103,9 +103,9 @@ class PutId(int):
         """The number itself, where nothing is to be told with it."""
         if expires_by is None:
             return number
-        told = cls(number)
-        told.expires_by = expires_by
-        return told
+        put_id = cls(number)
+        put_id.expires_by = expires_by
+        return put_id
 
 
 class MessageIds(Sequence[MessageId]):

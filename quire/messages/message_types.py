@@ -50,19 +50,19 @@ def type_of(attributes: Mapping[str, str]) -> str:
     return attributes.get(TYPE, DATAGRAM)
 
 
-def reports_asked(events: Iterable[str]) -> str:
+def requested_reports(events: Iterable[str]) -> str:
     """Return the attribute by which a message asks for these reports. Raises InvalidArgument."""
-    asked = [events] if isinstance(events, str) else list(events)
-    unknown = [each for each in asked if each not in REPORTED_EVENTS]
+    names = [events] if isinstance(events, str) else list(events)
+    unknown = [each for each in names if each not in REPORTED_EVENTS]
     if unknown:
         raise InvalidArgument(f"report {unknown[0]!r:.100}: there are {', '.join(REPORTED_EVENTS)}")
-    return " ".join(event for event in REPORTED_EVENTS if event in asked)
+    return " ".join(event for event in REPORTED_EVENTS if event in names)
 
 
-def asks_report(attributes: Mapping[str, str], event: str) -> bool:
+def requests_report(attributes: Mapping[str, str], event: str) -> bool:
     """Return True if a message with these attributes asks for a report of the event."""
-    asked = attributes.get(REPORTS)
-    return asked is not None and event in asked.split()
+    reports = attributes.get(REPORTS)
+    return reports is not None and event in reports.split()
 
 
 def reply_by(attributes: Mapping[str, str]) -> int | None:
@@ -80,7 +80,7 @@ def reply_by(attributes: Mapping[str, str]) -> int | None:
 def check_ends_only(attributes: Mapping[str, str]) -> None:
     """Check that a request asks for no report before its end. Raises InvalidArgument."""
     for event in (ARRIVAL, DELIVERY):
-        if asks_report(attributes, event):
+        if requests_report(attributes, event):
             raise InvalidArgument(
                 f"a request asks for a report of its {event}, which would be taken for the end of "
                 "it: leave that out, or put a message with a reply_to of its own"

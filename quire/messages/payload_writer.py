@@ -78,7 +78,7 @@ class PayloadWriter:
         """
         self._check_open()
         try:
-            given = view = bytes_of(data)
+            content = view = bytes_of(data)
             self._check_size(self.size + len(view))
             self.size += len(view)
             while view:
@@ -94,7 +94,7 @@ class PayloadWriter:
         except BaseException:
             self.abandon()
             raise
-        return len(given)
+        return len(content)
 
     def finish(self) -> MessageId:
         """The payload is whole: put the message. Raises as `write`."""

@@ -55,11 +55,11 @@ def read_statistics(data: bytes) -> dict[str, Reach]:
     """The reverse. Raises ValueError for what is none."""
     if not data:
         return {}
-    said = json.loads(data)
-    if not isinstance(said, Mapping):
+    statistics = json.loads(data)
+    if not isinstance(statistics, Mapping):
         raise ValueError("statistics are an object")
     found = {}
-    for name, values in said.items():
+    for name, values in statistics.items():
         nulls, least, greatest = values
         if not isinstance(nulls, int) or isinstance(least, (list, dict)):
             raise ValueError(f"statistics of column {name!r}")

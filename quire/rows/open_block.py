@@ -12,18 +12,18 @@ from .row_block import RowBlock
 _of_rows = RowBlock.of_rows
 
 
-def open_block(buffer: Buffer, where: str) -> Block:
+def open_block(buffer: Buffer, location: str) -> Block:
     """The block at the beginning of the buffer; bytes beyond its length are ignored.
 
     Its checksum is verified, the rest of a block of bytes when somebody looks at it. Raises
-    StoreCorrupt or StoreVersion, whose message names `where`.
+    StoreCorrupt or StoreVersion, whose message names the location.
     """
-    return Block.opened(buffer, where, _of_rows)
+    return Block.opened(buffer, location, _of_rows)
 
 
-def verified_block(buffer: Buffer, where: str) -> Block:
+def verified_block(buffer: Buffer, location: str) -> Block:
     """The block at the beginning of the buffer, with all of it verified."""
-    block = Block.opened(buffer, where, _of_rows)
+    block = Block.opened(buffer, location, _of_rows)
     block.look()
     return block
 

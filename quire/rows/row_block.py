@@ -70,28 +70,28 @@ class RowBlock(Block):
 
     @classmethod
     def of_rows(
-        cls, view: memoryview, columns: int, count: int, length: int, size: int, where: str
+        cls, view: memoryview, columns: int, count: int, length: int, size: int, location: str
     ) -> RowBlock:
         """A block whose checksum was verified, and what its header says. Raises StoreCorrupt."""
         self = cls.__new__(cls)
         self.columns = columns
         self.count = count
         self.length = length
-        words, _, _, sections_at = read_head(view[:length], where)
+        words, _, _, sections_at = read_head(view[:length], location)
         payload_at = length - padded(size)
         if not count or not sections_at <= payload_at:
-            raise StoreCorrupt(f"{where}: the block's sections do not fit its {length} bytes")
+            raise StoreCorrupt(f"{location}: the block's sections do not fit its {length} bytes")
         self.words = words
         self.payload = view[payload_at : payload_at + size]
         self.headers = Headers()
         if columns:
-            self.headers = read_headers(view[:payload_at], columns, count, sections_at, where)
+            self.headers = read_headers(view[:payload_at], columns, count, sections_at, location)
         elif sections_at != payload_at:
-            raise StoreCorrupt(f"{where}: the block's sections do not fill its {length} bytes")
+            raise StoreCorrupt(f"{location}: the block's sections do not fill its {length} bytes")
         try:
             self.rows = rows_of_message(pa.py_buffer(self.payload), schema_of_words(words), count)
         except (pa.ArrowException, OSError, EOFError, ValueError, MemoryError) as error:
-            raise StoreCorrupt(f"{where}: the block's rows cannot be read ({error})") from error
+            raise StoreCorrupt(f"{location}: the block's rows cannot be read ({error})") from error
         self._offsets = self.unread = None
         return self
 
@@ -299,7 +299,7 @@ class RowsHead(NamedTuple):
     end: int
 
 
-def read_head(view: memoryview, where: str) -> RowsHead:
+def read_head(view: memoryview, location: str) -> RowsHead:
     """The head, of a block's first bytes, verified by its own checksum. Raises StoreCorrupt."""
     columns = HEADER.unpack_from(view)[4]
     schema_bytes, statistics_bytes, sums_bytes, expected = ROWS_HEAD.unpack_from(view, ROWS_HEAD_AT)
@@ -308,36 +308,38 @@ def read_head(view: memoryview, where: str) -> RowsHead:
     sums_at = statistics_at + padded(statistics_bytes)
     end = sums_at + padded(sums_bytes)
     if end > len(view):
-        raise StoreCorrupt(f"{where}: the block's head takes {end} bytes, of {len(view)}")
+        raise StoreCorrupt(f"{location}: the block's head takes {end} bytes, of {len(view)}")
     if _head_checksum(view, view[HEADER_BYTES:end]) != expected:
-        raise StoreCorrupt(f"{where}: the checksum of the block's head does not match its bytes")
+        raise StoreCorrupt(f"{location}: the checksum of the block's head does not match its bytes")
     try:
         words = str(view[schema_at : schema_at + schema_bytes], "utf-8")
         schema_of_words(words)
     except (UnicodeDecodeError, InvalidArgument) as error:
-        raise StoreCorrupt(f"{where}: the block's schema cannot be read ({error})") from error
+        raise StoreCorrupt(f"{location}: the block's schema cannot be read ({error})") from error
     statistics = bytes(view[statistics_at : statistics_at + statistics_bytes])
     return RowsHead(words, statistics, bytes(view[sums_at : sums_at + sums_bytes]), end)
 
 
-def reaches_of(view: memoryview, where: str) -> dict[str, Reach]:
+def reaches_of(view: memoryview, location: str) -> dict[str, Reach]:
     """Return how far the columns reach, as a block's head says. Raises StoreCorrupt."""
     try:
-        return column_reach.read_statistics(read_head(view, where).statistics)
+        return column_reach.read_statistics(read_head(view, location).statistics)
     except (ValueError, TypeError) as error:
-        raise StoreCorrupt(f"{where}: the block's statistics cannot be read ({error})") from error
+        raise StoreCorrupt(
+            f"{location}: the block's statistics cannot be read ({error})"
+        ) from error
 
 
 def rows_of_message(
-    data: pa.Buffer, schema: pa.Schema, count: int, wanted: Sequence[int] | None = None
+    data: pa.Buffer, schema: pa.Schema, count: int, selected: Sequence[int] | None = None
 ) -> pa.RecordBatch:
     """The rows, or these columns of them, checked. Others' bytes are not looked at."""
     message = pa.ipc.read_message(data)
     if message.type != "record batch":
         raise ValueError(f"a message of type {message.type!r}")
     batch = pa.ipc.read_record_batch(message, schema)
-    if wanted is not None:
-        batch = batch.select(list(wanted))
+    if selected is not None:
+        batch = batch.select(list(selected))
     for array in batch.columns:
         row_check.check_column(array)
     if batch.num_rows != count:

@@ -185,14 +185,14 @@ def _fitting(
     schema = schema_of_words(words)
     if len(set(names)) < len(names):
         raise InvalidArgument(f"the rows have columns of the same name: {', '.join(names)}")
-    given = dict(zip(names, columns, strict=True))
+    source = dict(zip(names, columns, strict=True))
     for name in names:
         if schema.get_field_index(name) < 0:
             raise InvalidArgument(
                 f"column {name!r} is none of the queue's, which are {words}: drop it, or add it "
                 "with alter_queue(schema=)"
             )
-    fitting = [_fit(field, given.get(field.name), count) for field in schema]
+    fitting = [_fit(field, source.get(field.name), count) for field in schema]
     return pa.RecordBatch.from_arrays(fitting, schema=schema)
 
 
@@ -221,31 +221,31 @@ def _kind(type_: pa.DataType) -> str:
     return next((name for name, is_kind in _kinds() if is_kind(type_)), str(type_))
 
 
-def _check_kind(column: str, given: pa.DataType, wanted: pa.DataType) -> None:
+def _check_kind(column: str, source: pa.DataType, target: pa.DataType) -> None:
     """Check that a cast leaves values what they are, or fails. Raises InvalidArgument."""
-    if pa.types.is_null(given):
+    if pa.types.is_null(source):
         return
-    if pa.types.is_dictionary(given):
-        _check_kind(column, given.value_type, wanted)
+    if pa.types.is_dictionary(source):
+        _check_kind(column, source.value_type, target)
         return
-    kinds = _kind(given), _kind(wanted)
+    kinds = _kind(source), _kind(target)
     fits = kinds[0] == kinds[1] or kinds in (("integer", "floating"), ("integer", "decimal"))
     if kinds == ("floating", "floating"):
-        fits = given.bit_width <= wanted.bit_width
+        fits = source.bit_width <= target.bit_width
     if fits and kinds[1] == "list":
-        _check_kind(column, given.value_type, wanted.value_type)
+        _check_kind(column, source.value_type, target.value_type)
     elif fits and kinds[1] == "map":
-        _check_kind(column, given.key_type, wanted.key_type)
-        _check_kind(column, given.item_type, wanted.item_type)
+        _check_kind(column, source.key_type, target.key_type)
+        _check_kind(column, source.item_type, target.item_type)
     elif fits and kinds[1] == "struct":
-        own = {field.name: field.type for field in wanted}
-        for field in given:
+        own = {field.name: field.type for field in target}
+        for field in source:
             if field.name not in own:
                 raise InvalidArgument(f"column {column!r} has no field {field.name!r}")
             _check_kind(column, field.type, own[field.name])
     if not fits:
         raise InvalidArgument(
-            f"column {column!r} is of type {given}, where the queue has {word_of_type(wanted)}: "
+            f"column {column!r} is of type {source}, where the queue has {word_of_type(target)}: "
             "cast it"
         )
 

@@ -71,13 +71,13 @@ def read_columns(head: memoryview, names: Collection[str], read: ReadBytes) -> R
         parts = read_sums(sums, len(schema))
         if not parts or _end(parts[-1]) != size or rows_at + padded(size) != length:
             return None
-        wanted = [place for place, name in enumerate(schema.names) if name in names]
-        asked = [parts[0], *(parts[1 + place] for place in wanted)]
-        is_most = 2 * sum(part[1] for part in asked) > size
-        rows = None if is_most else _read(asked, size, rows_at, read)
+        places = [place for place, name in enumerate(schema.names) if name in names]
+        selected = [parts[0], *(parts[1 + place] for place in places)]
+        is_most = 2 * sum(part[1] for part in selected) > size
+        rows = None if is_most else _read(selected, size, rows_at, read)
         if rows is None:
             return None
-        batch = rows_of_message(rows, schema, count, wanted)
+        batch = rows_of_message(rows, schema, count, places)
     except (StoreCorrupt, pa.ArrowException, OSError, EOFError, ValueError, MemoryError):
         return None
     return RowBlock.of_columns(batch, words, stored, length)
@@ -87,19 +87,19 @@ def _end(part: SummedPart) -> int:
     return part[0] + part[1]
 
 
-def _read(asked: list[SummedPart], size: int, rows_at: int, read: ReadBytes) -> pa.Buffer | None:
+def _read(selected: list[SummedPart], size: int, rows_at: int, read: ReadBytes) -> pa.Buffer | None:
     """The rows' bytes, of which only these parts are filled in; neighbours are read together."""
     buffer = pa.allocate_buffer(size)
     view = memoryview(buffer).cast("B")
     index = 0
-    while index < len(asked):
-        begin = end = asked[index][0]
-        while index < len(asked) and asked[index][0] == end:
-            end = _end(asked[index])
+    while index < len(selected):
+        begin = end = selected[index][0]
+        while index < len(selected) and selected[index][0] == end:
+            end = _end(selected[index])
             index += 1
         found = read(rows_at + begin, end - begin)
         if len(found) != end - begin:
             return None
         view[begin:end] = found
-    is_right = all(checksum(view[p[0] : _end(p)]) == p[2] for p in asked)
+    is_right = all(checksum(view[p[0] : _end(p)]) == p[2] for p in selected)
     return buffer if is_right else None

@@ -153,12 +153,12 @@ def wrong(text: str, what: str, line: int = 0, column: int = 0) -> InvalidSelect
 
 def _expected(terminals: Iterable[str]) -> str:
     there = set(terminals)
-    told = [word for name, word in _WORDS.items() if name in there]
+    words = [word for name, word in _WORDS.items() if name in there]
     if "NAME" in there:
-        told = ["a value", *(["NOT"] if "NOT" in there else [])]
+        words = ["a value", *(["NOT"] if "NOT" in there else [])]
     elif "TRUE" in there:
-        told = ["'text'", "a number", "TRUE", "FALSE"]
-    return f"{' or '.join([', '.join(told[:-1]), told[-1]] if told[1:] else told)} may stand"
+        words = ["'text'", "a number", "TRUE", "FALSE"]
+    return f"{' or '.join([', '.join(words[:-1]), words[-1]] if words[1:] else words)} may stand"
 
 
 def _end_of(text: str, error: lark.UnexpectedToken) -> tuple[int, int]:

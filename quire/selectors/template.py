@@ -79,20 +79,20 @@ class Template(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         keep = force_setattr
         for name in ("attributes", "columns"):
-            given = getattr(self, name)
-            if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
-                raise InvalidArgument(f"{name} {given!r:.100}: give a mapping of texts to values")
-            keep(self, name, MappingProxyType(dict(given)))
+            content = getattr(self, name)
+            if not isinstance(content, Mapping) or not all(isinstance(key, str) for key in content):
+                raise InvalidArgument(f"{name} {content!r:.100}: give a mapping of texts to values")
+            keep(self, name, MappingProxyType(dict(content)))
         for name in _TIMES:
-            given = getattr(self, name)
-            if given is not None and given is not ANY:
-                keep(self, name, check_moment(name, given))
+            content = getattr(self, name)
+            if content is not None and content is not ANY:
+                keep(self, name, check_moment(name, content))
         if self.payload is not None and self.payload is not ANY:
             keep(self, "payload", check_payload(self.payload))
-        told = {name: getattr(self, name) for name in (*HEADER_FIELDS, "group_key")}
-        told = {name: value for name, value in told.items() if value not in (None, ANY)}
+        fields = {name: getattr(self, name) for name in (*HEADER_FIELDS, "group_key")}
+        fields = {name: value for name, value in fields.items() if value not in (None, ANY)}
         pairs = {key: "" if value is ANY else value for key, value in self.attributes.items()}
-        Fields(**told, attributes=pairs or None)
+        Fields(**fields, attributes=pairs or None)
         if self.group_key is not None and GROUP_KEY in self.attributes:
             raise InvalidArgument(
                 f"group_key and the attribute {GROUP_KEY!r} say the same: give one of them"
@@ -108,17 +108,17 @@ class Template(Struct, frozen=True, kw_only=True):
         """Return the fields that are set, by name; as keyword arguments they make the template
         again.
         """
-        given = {name: getattr(self, name) for name in self.__struct_fields__}
-        given = {name: value for name, value in given.items() if value is not None}
+        content = {name: getattr(self, name) for name in self.__struct_fields__}
+        content = {name: value for name, value in content.items() if value is not None}
         for name in ("attributes", "columns"):
-            given[name] = dict(given[name])
-            if not given[name]:
-                del given[name]
-        return given
+            content[name] = dict(content[name])
+            if not content[name]:
+                del content[name]
+        return content
 
 
-def _made(given: dict[str, Any]) -> Template:
-    return Template(**given)
+def _made(content: dict[str, Any]) -> Template:
+    return Template(**content)
 
 
 SelectorOrTemplate: TypeAlias = str | Template

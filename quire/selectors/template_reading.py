@@ -28,55 +28,59 @@ def read_template(template: Template, schema: pa.Schema | None) -> Truth:
             raise InvalidSelector(
                 "the template asks for a payload, and the queue holds rows: give columns"
             )
-        parts.append(_asked(PayloadBytes(), template.payload))
-    asked = {name: value for name, value in template.columns.items() if value is not None}
-    if asked and schema is None:
+        parts.append(_equals(PayloadBytes(), template.payload))
+    columns = {name: value for name, value in template.columns.items() if value is not None}
+    if columns and schema is None:
         raise InvalidSelector(
-            f"the template asks for columns ({', '.join(asked)}), and the queue holds bytes: give "
-            "attributes or the payload"
+            f"the template asks for columns ({', '.join(columns)}), and the queue holds bytes: "
+            "give attributes or the payload"
         )
-    parts += [_of_column(schema, name, value) for name, value in asked.items()]
+    parts += [_of_column(schema, name, value) for name, value in columns.items()]
     return parts[0] if len(parts) == 1 else All(parts)
 
 
 def _parts(template: Template) -> Iterator[Truth]:
     """Yield the conditions on the header."""
     for name in HEADER_FIELDS:
-        given = getattr(template, name)
-        if given is not None:
-            yield _asked(
-                HeaderField(name, ValueKind.TEXT if name in _TEXTS else ValueKind.NUMBER), given
+        expected = getattr(template, name)
+        if expected is not None:
+            yield _equals(
+                HeaderField(name, ValueKind.TEXT if name in _TEXTS else ValueKind.NUMBER), expected
             )
     if template.group_key is not None:
-        yield _asked(Attribute(GROUP_KEY), template.group_key)
-    for name, given in template.attributes.items():
-        if given is not None:
-            yield _asked(Attribute(name), given)
+        yield _equals(Attribute(GROUP_KEY), template.group_key)
+    for name, expected in template.attributes.items():
+        if expected is not None:
+            yield _equals(Attribute(name), expected)
 
 
-def _asked(value: Value, given: Any) -> Truth:
-    return IsThere(value) if given is ANY else Comparison("=", value, Literal(value.kind, given))
+def _equals(value: Value, expected: Any) -> Truth:
+    return (
+        IsThere(value) if expected is ANY else Comparison("=", value, Literal(value.kind, expected))
+    )
 
 
-def _of_column(schema: pa.Schema, name: str, given: Any) -> Truth:
+def _of_column(schema: pa.Schema, name: str, expected: Any) -> Truth:
     index = schema.get_field_index(name)
     if index < 0:
         raise InvalidSelector(
             f"the template asks for column {name!r}; there are {', '.join(schema.names)}"
         )
     type_ = schema.field(index).type
-    if given is ANY:
+    if expected is ANY:
         return Not(OfRow(row_filter.Null(name, is_null=True), type_))
     kind = kind_of(type_)
     try:
-        if kind is ValueKind.NESTED or (isinstance(given, bool) and kind is not ValueKind.BOOLEAN):
+        if kind is ValueKind.NESTED or (
+            isinstance(expected, bool) and kind is not ValueKind.BOOLEAN
+        ):
             raise InvalidArgument("of nested types, and of truth values, ask for quire.ANY")
-        scalar = one_row(words_of(pa.schema([pa.field(name, type_)])), {name: given}, None).batch[
-            0
-        ][0]
+        scalar = one_row(
+            words_of(pa.schema([pa.field(name, type_)])), {name: expected}, None
+        ).batch[0][0]
     except InvalidArgument as error:
         raise InvalidSelector(f"the template asks for column {name!r}: {error}") from None
-    plain = given
+    plain = expected
     if kind is ValueKind.DATE:
         plain = row_filter.Day(scalar.value)
     elif kind is ValueKind.TIME:

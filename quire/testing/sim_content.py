@@ -88,4 +88,6 @@ class SimContent:
     def flip(self, offset: int, mask: bytes) -> None:
         """Flip the mask's bits, as far as there are bytes."""
         if old := self.read(offset, len(mask)):
-            self.write(offset, bytes(one ^ other for one, other in zip(old, mask, strict=False)))
+            self.write(
+                offset, bytes(old_byte ^ bit for old_byte, bit in zip(old, mask, strict=False))
+            )

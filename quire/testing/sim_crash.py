@@ -207,13 +207,13 @@ def kind_of_file(path: str) -> str:
 
 
 def _check_fates(
-    env: SimEnv, oracle: Oracle, check: Workload[Oracle], rounds: int, where: str
+    env: SimEnv, oracle: Oracle, check: Workload[Oracle], rounds: int, location: str
 ) -> int:
     outcomes: tuple[Literal["lost", "kept"], ...] = ("lost", "kept")
     fates = [(f"all {outcome}", env.crash(outcome=outcome)) for outcome in outcomes]
     fates += [(f"crash(seed={n})", env.crash(seed=n)) for n in range(rounds)]
     for fate, after in fates:
-        with CrashNote(f"{where}; {fate}; not durable then: {list(after.survivals)}"):
+        with CrashNote(f"{location}; {fate}; not durable then: {list(after.survivals)}"):
             check(after, oracle)
     return len(fates)
 
@@ -221,12 +221,12 @@ def _check_fates(
 class CrashNote:
     """Errors inside tell where they happened."""
 
-    def __init__(self, where: str) -> None:
-        self._where = where
+    def __init__(self, location: str) -> None:
+        self._location = location
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception):
-            error.add_note(self._where)
+            error.add_note(self._location)

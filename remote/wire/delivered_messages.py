@@ -163,7 +163,7 @@ def _groups(slices: Sequence[Delivered]) -> Iterator[list[Delivered]]:
     group: list[Delivered] = []
     size = 0
     for part in _cut(slices):
-        charge = part.block.charge(part.start, part.stop)
+        charge = part.block.charged_bytes(part.start, part.stop)
         is_alone = isinstance(part.block, StreamedBlock)
         if group and (is_alone or size + charge > ANSWER_BYTES or part[5:] != group[0][5:]):
             yield group
@@ -182,7 +182,7 @@ def _cut(slices: Sequence[Delivered]) -> Iterator[Delivered]:
     waiting = list(reversed(slices))
     while waiting:
         part = waiting.pop()
-        large = part.block.charge(part.start, part.stop) > ANSWER_BYTES
+        large = part.block.charged_bytes(part.start, part.stop) > ANSWER_BYTES
         if large and part.stop - part.start > 1:
             middle = (part.start + part.stop) // 2
             waiting.append(part._replace(start=middle))

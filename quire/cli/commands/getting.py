@@ -16,7 +16,7 @@ from quire.limits import COMMAND_BATCH_MESSAGES
 _SOURCE: Final = argument(
     "source", metavar="SOURCE", help="QUEUE of a work queue, QUEUE/SUBSCRIPTION of a topic"
 )
-_MOST: Final = argument(
+_LIMIT: Final = argument(
     "-n", dest="count", type=count, default=COMMAND_BATCH_MESSAGES, metavar="N",
     help=f"up to N; else {COMMAND_BATCH_MESSAGES}",
 )  # fmt: skip
@@ -24,18 +24,18 @@ _MOST: Final = argument(
 
 def _get(options: argparse.Namespace) -> int:
     with opened(options) as store, store.transaction() as txn:
-        messages = _taken(txn, options)
+        messages = _take(txn, options)
         for message in messages:
             print_message(message, options)
         sys.stdout.flush()  # LN4
     return ExitStatus.DONE if messages else ExitStatus.NOTHING
 
 
-def _taken(txn: Any, options: argparse.Namespace) -> Sequence[Any]:
-    wanted = {"timeout": options.wait, "where": options.where}
+def _take(txn: Any, options: argparse.Namespace) -> Sequence[Any]:
+    criteria = {"timeout": options.wait, "where": options.where}
     if options.count > 1:
-        return txn.get_many(options.source, options.count, **wanted)  # type: ignore[no-any-return]
-    message = txn.get(options.source, **wanted)
+        return txn.get_many(options.source, options.count, **criteria)  # type: ignore[no-any-return]
+    message = txn.get(options.source, **criteria)
     return () if message is None else (message,)
 
 
@@ -47,7 +47,7 @@ def _browse(options: argparse.Namespace) -> None:
                 where=options.where,
             )
         )  # fmt: skip
-        return messages, _there(store, options.source) - len(messages)
+        return messages, _message_count(store, options.source) - len(messages)
 
     messages, more = seen(options, shown)
     for message in messages:
@@ -58,7 +58,7 @@ def _browse(options: argparse.Namespace) -> None:
         print(f"quire: {more} more are there: give -n {options.count + more}", file=sys.stderr)
 
 
-def _there(store: Any, source: str) -> int:
+def _message_count(store: Any, source: str) -> int:
     """Return how many messages a queue holds, or how many a subscription has not read."""
     queue, subscription = source_parts(source)
     if subscription is None:
@@ -120,7 +120,7 @@ COMMANDS: Final = (
                 "source", metavar="SOURCE",
                 help="QUEUE: all that is kept; QUEUE/SUBSCRIPTION: its unread",
             ),
-            _MOST,
+            _LIMIT,
             argument(
                 "--from", dest="start", type=place, metavar="POSITION",
                 help="begin at this position",
@@ -137,7 +137,7 @@ COMMANDS: Final = (
         "scheduled",
         "list messages that are not due yet",
         _scheduled,
-        (_SOURCE, _MOST, add_forms),
+        (_SOURCE, _LIMIT, add_forms),
         "Those of a queue with timed=true that were put with --delay or --deliver-at.",
         calls=("delayed.list",),
     ),

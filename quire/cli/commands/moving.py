@@ -43,10 +43,10 @@ def _in_words(table: str) -> Iterator[None]:
     try:
         yield
     except database_errors() as error:
-        said = str(getattr(error, "orig", None) or error)
+        reason = str(getattr(error, "orig", None) or error)
         raise InvalidArgument(
-            f"the outbox {table} cannot be moved: {said}; name the database that the programs put "
-            "to, with its tables (`Outbox.create_tables`, or a migration: docs/databases.md)"
+            f"the outbox {table} cannot be moved: {reason}; name the database that the programs "
+            "put to, with its tables (`Outbox.create_tables`, or a migration: docs/databases.md)"
         ) from None
 
 
@@ -73,13 +73,13 @@ def _relay(options: argparse.Namespace) -> None:
                 end.wait()
                 relay.stop()
 
-            told = Thread(target=stop)
-            told.start()
+            stopper = Thread(target=stop)
+            stopper.start()
             try:
                 relay.run()  # a signal's handler only sets the flag
             finally:
                 end.set()
-                told.join()
+                stopper.join()
 
 
 COMMANDS: Final = (

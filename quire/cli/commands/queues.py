@@ -26,11 +26,11 @@ DATA_FILES: Final = argument(
 
 def _create(options: argparse.Namespace) -> None:
     own = (*MADE_WITH, "type")
-    given = properties(options.properties) | {
+    values = properties(options.properties) | {
         name: getattr(options, name) for name in own if getattr(options, name) is not None
     }
     check_name(options.name, "queue")  # first, or a store would be made for nothing
-    checked = check_making(given)
+    checked = check_making(values)
     with open_store(checked_path(options.path), **creation(options)) as store:
         store.create_queue(options.name, exist_ok=options.exist_ok, **checked)
 

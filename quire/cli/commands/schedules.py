@@ -29,9 +29,9 @@ def _row(info: Any) -> tuple[str, ...]:
 
 
 def _create(options: argparse.Namespace) -> None:
-    given = {"queue": options.queue, "cron": options.cron} | _changes(options.changes)
+    values = {"queue": options.queue, "cron": options.cron} | _changes(options.changes)
     with opened(options) as store:
-        store.cron.create(options.name, **given)
+        store.cron.create(options.name, **values)
 
 
 def _alter(options: argparse.Namespace) -> None:
@@ -40,9 +40,9 @@ def _alter(options: argparse.Namespace) -> None:
         store.cron.alter(options.name, **changes)
 
 
-def _changes(given: Iterable[str]) -> dict[str, Any]:
+def _changes(words: Iterable[str]) -> dict[str, Any]:
     """Return the changes of NAME=VALUE; the payload is a text. Raises InvalidArgument."""
-    texts = dict(pairs(given, "payload=books"))
+    texts = dict(pairs(words, "payload=books"))
     changes = {name: value(text) for name, text in texts.items()}
     changes |= {name: os.fsencode(text) for name, text in texts.items() if name == "payload"}
     schedule_checks.check_schedule(changes)

@@ -30,16 +30,16 @@ def _serve(options: argparse.Namespace) -> None:
 
 def _status(options: argparse.Namespace) -> None:
     if options.queue is not None:
-        told: Any = fields_of(seen(options, lambda store: store.queue(options.queue)))
+        report: Any = fields_of(seen(options, lambda store: store.queue(options.queue)))
     elif options.json or options.all:
-        told = seen(options, lambda store: store.status())
+        report = seen(options, lambda store: store.status())
     else:
         _print_short(options.path, *seen(options, _short_status_of))
         return
     if options.json:
-        print_json(told)
+        print_json(report)
     else:
-        print_tree(told)
+        print_tree(report)
 
 
 def _short_status_of(store: Any) -> tuple[dict[str, Any], dict[str, bool], QueuesAndReaders]:

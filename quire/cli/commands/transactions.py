@@ -48,7 +48,7 @@ def _show(options: argparse.Namespace) -> None:
         (info.spilled_bytes, "in pages of the data files"),
         (info.file_bytes, "in files"),
     )
-    held = ", ".join(f"{size} {where}" for size, where in places if size)
+    sizes = ", ".join(f"{size} {place}" for size, place in places if size)
     rows = (
         ("ID", str(info.id)),
         ("OWNER", info.owner),
@@ -57,7 +57,7 @@ def _show(options: argparse.Namespace) -> None:
         ("LARGE", "yes" if info.large else "no"),
         ("QUEUES", ", ".join(info.queues) or "-"),
         ("MESSAGES", str(info.messages)),
-        ("BYTES", f"{info.bytes}: {held}" if held else str(info.bytes)),
+        ("BYTES", f"{info.bytes}: {sizes}" if sizes else str(info.bytes)),
         ("IN FLIGHT", str(info.in_flight)),
         ("SOURCES", ", ".join(info.sources) or "-"),
     )

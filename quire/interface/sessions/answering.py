@@ -46,7 +46,7 @@ from quire.messages.message_types import (
     TYPE,
     reason_of,
     reply_by,
-    reports_asked,
+    requested_reports,
 )
 from quire.reports.info import QueueInfo
 
@@ -115,7 +115,7 @@ def put_reply(
     if by is not None:
         options.setdefault("expires_at", by)
     elif request.reply_to != SHARED_REPLIES:  # there nobody asks what became of a reply
-        own[REPORTS] = reports_asked([EXCEPTION, EXPIRY])
+        own[REPORTS] = requested_reports([EXCEPTION, EXPIRY])
         options.setdefault("reply_to", request.reply_to)
     return txn.put(
         request.reply_to,

@@ -39,7 +39,7 @@ from quire.messages.message_types import (
     REQUEST,
     TYPE,
     check_ends_only,
-    reports_asked,
+    requested_reports,
 )
 from quire.moments import Duration
 from quire.reports.info import QueueInfo
@@ -113,7 +113,7 @@ class Asked(NamedTuple):
         attributes = dict(options.get("attributes") or {})
         check_ends_only(attributes)
         attributes.setdefault(TYPE, REQUEST)
-        attributes[REPORTS] = reports_asked([EXCEPTION, EXPIRY])
+        attributes[REPORTS] = requested_reports([EXCEPTION, EXPIRY])
         if timeout is not None and replies is None:
             by = _ENV.now_us() + int((seconds + LATE_REPLY_SECONDS) * 1e6)
             attributes[REPLY_BY] = str(by)

@@ -40,7 +40,7 @@ from quire.messages.message_types import (
     REQUEST,
     TYPE,
     check_ends_only,
-    reports_asked,
+    requested_reports,
 )
 from quire.moments import check_moment
 from quire.reports.info import QueueInfo
@@ -279,7 +279,7 @@ class SessionRecord:
         options = dict(request.options)
         attributes = dict(options.pop("attributes", {}))
         attributes.setdefault(TYPE, REQUEST)
-        attributes[REPORTS] = reports_asked(
+        attributes[REPORTS] = requested_reports(
             [*attributes.get(REPORTS, "").split(), EXCEPTION, EXPIRY]
         )
         txn.put(
