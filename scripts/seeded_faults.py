@@ -311,8 +311,8 @@ FAULTS = [
     SeededFault(
         "a transaction does not tell the write buffer what it holds",
         "writebuffer/buffer.py",
-        "if all_bytes >= self._tell_at_bytes or all_messages >= self._tell_at_messages:",
-        "if all_messages >= self._tell_at_messages:",
+        "if all_bytes >= self._report_at_bytes or all_messages >= self._report_at_messages:",
+        "if all_messages >= self._report_at_messages:",
         "tests/engine/test_life_in_the_buffer.py",
     ),
     SeededFault(

@@ -67,15 +67,15 @@ def split(block: EncodedBlock, max_block_bytes: int) -> list[EncodedBlock]:
 def _charged(blocks: list[EncodedBlock], charge_bytes: int) -> list[EncodedBlock]:
     """Blocks that are charged so much together."""
     end = blocks.pop()
-    charge = charge_bytes - sum(each.charge_bytes for each in blocks)
-    return [*blocks, EncodedBlock(end.data, end.count, charge, end.payload_bytes)]
+    charged_bytes = charge_bytes - sum(each.charge_bytes for each in blocks)
+    return [*blocks, EncodedBlock(end.data, end.count, charged_bytes, end.payload_bytes)]
 
 
 def _pack_rows(parts: Sequence[BlockSlice]) -> EncodedBlock:
     """One block of all rows in order, in the latest schema among them."""
     words, batch, headers = rows_and_headers([part for part in parts if part.start < part.stop])
-    charge = sum(part.block.charge(part.start, part.stop) for part in parts)
-    return encode_rows(words, batch, headers, charge)
+    charged_bytes = sum(part.block.charged_bytes(part.start, part.stop) for part in parts)
+    return encode_rows(words, batch, headers, charged_bytes)
 
 
 def runs_of(parts: Sequence[BlockSlice]) -> list[MessageRun]:

@@ -195,7 +195,7 @@ def test_slices_agree_in_every_form(rows: list[Row], data: st.DataObject) -> Non
     ]
     assert block.payloads(start, stop) == [message.payload for message in expected]
     assert block.ids(FIRST_ID, start, stop).tolist() == [message.id for message in expected]
-    assert block.charge(start, stop) == sum(row.charge_bytes for row in rows[start:stop])
+    assert block.charged_bytes(start, stop) == sum(row.charge_bytes for row in rows[start:stop])
     for copy in (True, False):
         batch = block.to_arrow(
             start,
