@@ -9,24 +9,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, cast
 
 from quire.batches import delivered_messages
 from quire.batches.delivered_slice import Delivered
 from quire.block import Block
 from quire.definitions.retry import Retry
-from quire.engine.commits.pending_sections import MovesSection
-from quire.engine.finding import moved_marks, taken_positions
+from quire.engine.finding import taken_positions
 from quire.engine.finding.asked_reports import (
     REPORTING,
-    AskedReport,
-    delivery_reports,
     may_ask_delivery,
 )
-from quire.engine.finding.kept_messages import KeptMessages
-from quire.engine.finding.queue_view import QueueView
 from quire.engine.finding.taken_positions import GotPart, TakenPositions
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.queues.subscription import NONE, Subscription
@@ -35,34 +29,25 @@ from quire.engine.reading.block_messages import message_of
 from quire.engine.reading.block_reader import BlockMoved
 from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns, moving
 from quire.engine.records.block_ref import BlockRef, BlockRow
-from quire.engine.records.commit_record import Read
 from quire.engine.records.format import ON_DISK_APART
-from quire.engine.state.sections.moves import Seek
 from quire.errors import InvalidArgument
 from quire.limits import RUNS_JOINED
 from quire.messages.message import Message, plain_message
 
 from .context import Context
+from .extra_reads import ExtraReads
 
 if TYPE_CHECKING:
     from quire.batches.delivered_messages import Messages
-    from quire.engine.finding.choice import Choice
 
-_NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
-_NOBODY: Final[Set[Any]] = frozenset()
 IN_WHOLE: Final = cast("Message", object())
-Browsed = tuple[Queue, Subscription | None]
-Pass = tuple[Queue, Subscription, int, int]  # [start, end) counts as read
 GotRuns = tuple[Queue, Subscription, list[tuple[int, int]]]  # what a call took
 
 
 class Gets:
     """See the module."""
 
-    __slots__ = (
-        "_batch", "_block", "_leaving", "_reported", "context", "has_more", "is_counted", "kept",
-        "may_report", "moved", "passes", "pending", "removed", "seeks", "spread", "taken", "views",
-    )  # fmt: skip
+    __slots__ = ("_batch", "_block", "context", "extra", "pending", "spread", "taken")
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -70,21 +55,15 @@ class Gets:
         self.pending: DeliveryRequest | tuple[Queue, Subscription, int] | None = None
         self.taken: list[TakenRow] = []  # in the order of the calls, but for what is spread
         self.spread: TakenPositions | None = None  # what of it single messages are taken out of
-        self.removed: TakenPositions | None = None  # what nobody is given, but its commit reads
-        self.kept: KeptMessages | None = None
-        self.moved: moved_marks.MovedMarks | None = None  # to other queues
-        self.passes: Sequence[Pass] = ()  # what counts as read, too
-        # What it moves: where to, and whether all from there on has to be there still.
-        self.seeks: Mapping[Subscription, tuple[Queue, int, bool]] = _NOTHING
-        self.views: Mapping[Browsed, QueueView] = _NOTHING
-        self.has_more = False  # it moves, keeps or looks through anything
-        self.is_counted = True  # what is given back was delivered once
-        self.may_report = False  # some of it may ask for a report of its delivery
-        self._reported: Set[tuple[Subscription, int]] = _NOBODY
-        self._leaving: Sequence[TakenRow] = ()  # what is given back as if it had not been taken
+        self.extra: ExtraReads | None = None
         self._block: BlockCursor | None = None
         # The latest batch, and where what is taken ended then.
         self._batch: tuple[GotRuns, tuple[int, int]] | None = None
+
+    def further(self) -> ExtraReads:
+        """Return what it does beside getting messages."""
+        self.extra = self.extra or ExtraReads(self.context)
+        return self.extra
 
     def one(self, source: str) -> Message | None:
         """The next message, if there is one: at its first delivery. It is `pending`.
@@ -173,7 +152,7 @@ class Gets:
 
     def _look_asked(self, block: Block) -> None:
         if block.columns & REPORTING == REPORTING and may_ask_delivery(block):
-            self.may_report = True
+            self.further().may_report = True
 
     # What a request has taken
 
@@ -198,24 +177,20 @@ class Gets:
 
     def remove(self, asking: DeliveryRequest) -> None:
         """It is read with the commit, and delivered to nobody."""
-        self.removed = self.removed or TakenPositions()
+        removed = self.further().removed
         for lo, hi, _ in asking.runs:
-            self.removed.add(asking.queue, asking.subscription, lo, hi)
+            removed.add(asking.queue, asking.subscription, lo, hi)
         self._note_batch(asking.queue, asking.subscription, asking.runs)
 
     def hold(self, asking: DeliveryRequest) -> list[Delivered]:
         """It is kept from others until the end, and not read."""
         queue, subscription, runs = asking.queue, asking.subscription, asking.runs
         parts = self.context.delivery.deliver(queue, subscription, runs)
-        self.has_more = True
-        self.keeping().keep(queue, subscription, runs)
+        extra = self.further()
+        extra.is_bound = True
+        extra.kept.keep(queue, subscription, runs)
         asking.runs = []
         return parts
-
-    def keeping(self) -> KeptMessages:
-        """What others do not get meanwhile, and it does not read."""
-        self.kept = self.kept or KeptMessages()
-        return self.kept
 
     def note(
         self,
@@ -253,7 +228,7 @@ class Gets:
         if pending is not None:
             queue, subscription = pending.queue, pending.subscription
             self._take_back(queue, subscription, pending.runs, noted=pending.is_noted)
-            if subscription.seeker is self and subscription not in self.seeks:
+            if subscription.seeker is self and subscription not in self.further().seeks:
                 self.context.delivery.let_go(queue, subscription, self)
         self.pending = None
 
@@ -263,17 +238,16 @@ class Gets:
         """`noted`: where deliveries are noted, these were."""
         delivery = self.context.delivery
         taken_positions.drop_last(self.taken, subscription, runs)
-        is_removed = False
+        extra, is_removed = self.extra, False
         for lo, hi, *_ in runs:
             if self.spread is not None:
                 self.spread.remove(subscription, lo, hi)
-            if self.removed is not None:
-                is_removed |= self.removed.remove(subscription, lo, hi)
-        if noted and self.is_counted and not is_removed:
-            # First: what has its last delivery has it again.
+            if extra is not None:
+                is_removed |= extra.removed.remove(subscription, lo, hi)
+        if noted and not is_removed:  # first: what has its last delivery has it again
             delivery.note_untouched(queue, subscription, runs)
-        if self.kept is not None:
-            self.kept.take_back(queue, subscription, runs)
+        if extra is not None:
+            extra.kept.take_back(queue, subscription, runs)
         delivery.give_back(queue, subscription, runs)
 
     def unget(self) -> None:
@@ -281,8 +255,8 @@ class Gets:
         latest = self._latest()
         if latest is not None:
             queue, subscription, runs = latest
-            if self.moved is not None:
-                self.moved.check(subscription, [p for lo, hi in runs for p in range(lo, hi)])
+            if self.extra is not None:
+                self.extra.moved.check(subscription, [p for lo, hi in runs for p in range(lo, hi)])
             own = [(lo, hi, 1) for lo, hi in runs]
             self._take_back(queue, subscription, own, noted=True)
         self._batch = None
@@ -297,7 +271,10 @@ class Gets:
         if self._batch is not None and self._batch[1] == mark:
             queue, subscription, runs = self._batch[0]
             if not self.taken and self.spread is not None:
-                runs = self.spread.overlapping(subscription, runs)
+                parts = [self.spread.overlapping(subscription, runs)]
+                if self.extra is not None:
+                    parts.append(self.extra.removed.overlapping(subscription, runs))
+                runs = [run for part in parts for run in part]
             return queue, subscription, runs
         if not self.taken:
             return None
@@ -320,24 +297,28 @@ class Gets:
 
     # What it has got
 
+    def got(self) -> list[TakenRow]:
+        """All that its user was given; other threads may ask."""
+        return [*self.taken, *(() if self.spread is None else self.spread.rows())]
+
     def rows(self) -> list[TakenRow]:
-        """All that was taken; other threads may ask."""
-        found = list(self.taken)
-        for further in (self.spread, self.removed):
-            if further is not None:
-                found += further.rows()
-        return found
+        """All that its commit reads; other threads may ask."""
+        return [*self.got(), *(() if self.extra is None else self.extra.removed.rows())]
 
     def has(self, subscription: Subscription, position: int) -> bool:
         """Whether it has got the message, or keeps it; asked by other threads."""
         if any(row[5] is subscription and row[2] <= position < row[3] for row in list(self.taken)):
             return True
-        parts = (self.spread, self.removed, self.kept)
-        return any(part is not None and part.has(subscription, position) for part in parts)
+        spread, extra = self.spread, self.extra
+        if spread is not None and spread.has(subscription, position):
+            return True
+        return extra is not None and (
+            extra.removed.has(subscription, position) or extra.kept.has(subscription, position)
+        )
 
     def held_of(self, subscription: Subscription) -> int:
         """How many messages of the subscription it has got, or keeps."""
-        rows = [*self.rows(), *(() if self.kept is None else self.kept.rows())]
+        rows = [*self.rows(), *(() if self.extra is None else self.extra.kept.rows())]
         return sum(own[3] - own[2] for own in rows if own[5] is subscription)
 
     @property
@@ -358,10 +339,9 @@ class Gets:
         for queue, subscription, position, ids in self._got(message):
             if message.id not in ids:
                 continue
-            if self.moved is not None:
-                self.moved.check(subscription, [position])
+            self.further().moved.check(subscription, [position])
             self._spread_out().remove(subscription, position, position + 1)
-            self.keeping().forget(subscription, position)
+            self.further().kept.forget(subscription, position)
             self.context.delivery.reject(queue, subscription, position, reason, delay)
             return queue, subscription
         raise InvalidArgument(
@@ -371,33 +351,23 @@ class Gets:
 
     def mark_moved(self, messages: Sequence[Message]) -> None:
         """These are moved (MM1). Raises InvalidArgument where one was not got, or is moved."""
-        self.moved = self.moved or moved_marks.MovedMarks()
+        moved = self.further().moved
         if messages:
-            self.moved.mark(self._got(*messages), messages)
+            moved.mark(self._got(*messages), messages)
 
     def _got(self, *messages: Message) -> list[GotPart]:
         """What it has got of the messages' queues, from the first of them to the last."""
         context = self.context
         return self._spread_out().got(context.delivery, context.state.names, messages)
 
-    def browse(self, key: Browsed, choice: Choice, most: int, after: int | None) -> Messages:
-        """A page of the queue as it was when this transaction looked through it first."""
-        queue, context = key[0], self.context
-        self.has_more = True
-        if key not in self.views:
-            view = QueueView(*key, context.delivery, context.places, context.journal)
-            self.views = {**self.views, key: view}
-        found = [part.looked_at() for part in self.views[key].page(choice, most, after)]
-        return delivered_messages.Messages(queue.name, found, queue.schema)
-
     # For the commit
 
     def seek(self, asking: DeliveryRequest, position: int, *, is_strict: bool) -> None:
         """The commit moves the subscription, of which nobody takes anything until then."""
-        self.has_more = True
-        place = asking.queue, position, is_strict
-        self.seeks = {**self.seeks, asking.subscription: place}
-        self._leave_kept(asking.subscription)  # nobody else gets any of it until the end
+        extra = self.further()
+        extra.is_bound = True
+        extra.seeks[asking.subscription] = asking.queue, position, is_strict
+        extra.leave(extra.kept.leave(asking.subscription))  # nobody gets any of it until the end
 
     def read_to(self, positions: Mapping[str, int]) -> dict[str, int]:
         """Count everything below the position in each source as read; when each queue was made."""
@@ -410,29 +380,12 @@ class Gets:
                     f"position {position!r}: {source} has the positions 0 to {queue.end_position}: "
                     "give one of them"
                 )
-            if subscription in self.seeks:
+            if subscription in self.further().seeks:
                 raise moving(queue, subscription)
             passed.append((queue, subscription, 0, position))
             created_us[source] = queue.config.created_us
-        self.pass_over(passed)
+        self.further().skipped += passed
         return created_us
-
-    def pass_over(self, passes: Iterable[Pass]) -> None:
-        """These count as read, too."""
-        self.passes = [*self.passes, *passes]
-
-    def passed(self) -> list[Read]:
-        """What else counts as read, as the commit's record names it."""
-        records: list[Read] = []
-        for queue, subscription, start, end in self.passes:
-            if subscription in self.seeks or start >= end:
-                continue  # where it goes to says what it has read
-            with queue.lock:
-                records += [
-                    Read(queue.queue_id, subscription.subscription_id, lo, hi)
-                    for lo, hi in subscription.done.gaps(start, end)
-                ]
-        return records
 
     def to_read(self) -> list[TakenRow]:
         """What was taken, for the commit's record: in as few runs as can be, where they are many.
@@ -441,59 +394,30 @@ class Gets:
         """
         if self.pending is not None:
             self.step_back()
-        taken = self.taken if self.spread is self.removed is None else self.rows()
-        if len(taken) < RUNS_JOINED and not self.seeks:
+        if self.spread is None and self.extra is None and len(self.taken) < RUNS_JOINED:
+            return self.taken
+        taken, seeks = self.rows(), () if self.extra is None else self.extra.seeks
+        if len(taken) < RUNS_JOINED and not seeks:
             return taken
         # Where one of them goes to, if it is moved, says what it has read.
-        return taken_positions.joined([row for row in taken if row[5] not in self.seeks])
-
-    def moves(self) -> MovesSection:
-        """What it moves, as a section of the commit."""
-        seeks = [
-            Seek(queue.queue_id, subscription.subscription_id, position)
-            for subscription, (queue, position, _) in self.seeks.items()
-        ]
-        strict = {s.subscription_id for s, (_, _, strict) in self.seeks.items() if strict}
-        return MovesSection(self.context.state.durable.queues, seeks, strict)
-
-    def reports(self) -> list[AskedReport]:
-        """Those on deliveries; each message's once, however often this is called (AR4)."""
-        found: list[AskedReport] = []
-        rows = [*self.taken, *(() if self.spread is None else self.spread.rows())]
-        for place, report in delivery_reports(self.context.delivery, rows):
-            is_moved = self.moved is not None and self.moved.has(*place)
-            if not is_moved and place not in self._reported:
-                found.append(report)
-                self._reported |= {place}
-        return found
+        return taken_positions.joined([row for row in taken if row[5] not in seeks])
 
     # Its end
 
     def let_go(self) -> None:
-        """What it was to move, or has kept, is others' again; may be called again."""
-        self.taken, self.spread, self.removed = [], None, None
-        if self.has_more:
-            self._leave_kept(None)
-            for view in self.views.values():
-                view.close()
-            for subscription, (queue, _, _) in self.seeks.items():
-                self.context.delivery.let_go(queue, subscription, self)
-            self.views = self.seeks = _NOTHING
-
-    def _leave_kept(self, subscription: Subscription | None) -> None:
-        if self.kept is not None:
-            self._leaving = leaving = [*self._leaving, *self.kept.leave(subscription)]
-            taken_positions.give_back_rows(leaving, set(), counted=False)
+        """All of it is the store's, or others' again; may be called again."""
+        self.taken, self.spread = [], None
+        if self.extra is not None:
+            self.extra.end(self)
 
     def give_back(self, reason: str | None = None) -> None:
         """The transaction is rolled back, for that reason; may be called again."""
         self.step_back()
-        rows = [*self.taken, *(() if self.spread is None else self.spread.rows())]
-        removed = [] if self.removed is None else self.removed.rows()
-        leaving = [*self._leaving, *removed]
-        self.taken, self.spread, self.removed, self._leaving = rows, None, None, leaving  # no call
-        taken_positions.give_back_rows(leaving, set(), counted=False)
-        counted = self.is_counted
+        rows, extra, counted = self.got(), self.extra, True
+        self.taken, self.spread = rows, None  # no call in between
+        if extra is not None:
+            counted = extra.is_counted
+            extra.give_back_removed()
         fails = counted and (reason is not None or taken_positions.has_retry(rows))
         noted = self.context.delivery.fail(rows, reason) if fails else set()
         taken_positions.give_back_rows(rows, noted, counted=counted)

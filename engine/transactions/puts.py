@@ -127,7 +127,7 @@ class Puts:
                     self._tell_unread(target)
                     if target.grants:
                         self._grant_lone(written)
-                self._open(written)
+                self._open(written, total, messages)
                 return id_of(written, 0)
             self.fill()
         known = None if target is None else self.by_queue.get(target)
@@ -339,8 +339,8 @@ class Puts:
 
     # Space (PU1)
 
-    def _open(self, written: Written) -> None:
-        """The first put to a queue, with what it charges (PU4)."""
+    def _open(self, written: Written, total: int, messages: int) -> None:
+        """The first put to a queue; so much, and so many, are put with it in all (PU4)."""
         queue = written.queue
         log = queue.log
         with queue.admission:
@@ -350,8 +350,7 @@ class Puts:
             queue.space.open(written.charge, written.count)
             log.opened[self._transaction_id] = place
             self.by_queue[queue] = written
-            self._charge += written.charge
-            self._messages += written.count
+            self._charge, self._messages = total, messages
 
     def _abandon(self, queue: Queue) -> None:
         """Give the queue's space back (PU4)."""
@@ -373,7 +372,7 @@ class Puts:
                 self._tell_unread(target)
                 if target.grants:
                     self._grant(written)
-            self._open(written)
+            self._open(written, self._charge, self._messages)
         elif written.queue.dropped:
             raise QueueNotFound(f"queue {queue!r} was dropped: roll back")
         elif written.stream is not None:

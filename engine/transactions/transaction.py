@@ -127,6 +127,7 @@ from quire.writebuffer import WriteBuffer
 
 from . import streaming
 from .context import Context
+from .extra_reads import ExtraReads
 from .gets import IN_WHOLE, Gets
 from .integration import EmbeddedTransactionIntegration
 from .own_values import OwnValues
@@ -175,8 +176,8 @@ class EmbeddedTransaction(TransactionCalls):
     _integration = EmbeddedTransactionIntegration
     __slots__ = (
         "__weakref__", "_context", "_ended_by", "_entries", "_gets", "_large", "_lock", "_puts",
-        "_shall_end", "_state", "_values", "_waits_for", "change", "commit_timeout", "deadline",
-        "durable", "id", "opened", "opened_us", "owner", "prepared", "put_timeout", "reports",
+        "_shall_end", "_state", "_values", "_waits_for", "change", "deadline", "durable", "id",
+        "is_own", "opened", "opened_us", "owner", "prepared", "put_timeout",
     )  # fmt: skip
 
     id: int
@@ -206,9 +207,7 @@ class EmbeddedTransaction(TransactionCalls):
         self._lock = _new_lock()
         self._large = large
         self.put_timeout: float | None = None  # seconds that puts wait, unless they say otherwise
-        # Likewise of its commit; None: as the store's options say.
-        self.commit_timeout: float | None = None
-        self.reports = True  # who has asked is told of the deliveries that it commits
+        self.is_own = False  # the store's: it waits for no room, and tells nobody of deliveries
         self.opened_us = 0  # once somebody has asked
         self._puts: Puts | None = None
         self._gets: Gets | None = None
@@ -223,7 +222,11 @@ class EmbeddedTransaction(TransactionCalls):
         registry.open[transaction_id] = ref(self)
 
     def __del__(self) -> None:
-        if getattr(self, "_state", None) is _OPEN:  # else it was interrupted as it was made
+        try:
+            state = self._state
+        except AttributeError:  # it was interrupted as it was made
+            return
+        if state is _OPEN:
             self._context.registry.drop(self)
             warnings.warn(
                 f"transaction {self.id} was dropped while it was open: it is rolled back; use it "
@@ -287,8 +290,8 @@ class EmbeddedTransaction(TransactionCalls):
         plan, gets = CommitPlan(), self._gets
         if gets is not None:
             plan.taken = gets.to_read()
-            if gets.passes or gets.may_report or gets.seeks:
-                self._plan_extra(plan, gets)
+            if gets.extra is not None:
+                self._plan_extra(plan, gets, gets.extra)
         puts = self._puts
         if puts is not None:
             plan.written, plan.is_light = puts.by_queue.values(), puts.is_light
@@ -312,13 +315,12 @@ class EmbeddedTransaction(TransactionCalls):
         elif self.durable and self._context.journal.unsynced_bytes:
             self._context.sequencer.sync()
 
-    def _plan_extra(self, plan: CommitPlan, gets: Gets) -> None:
-        """What few transactions do by what they have got."""
-        if gets.may_report and self.reports:  # who has asked is told by the same commit (AR1)
-            (self._puts or self._begin_puts()).owe(gets.reports())
-        plan.skipped = gets.passed()
-        if gets.seeks:
-            plan.seeks = gets.moves()
+    def _plan_extra(self, plan: CommitPlan, gets: Gets, extra: ExtraReads) -> None:
+        if extra.may_report and not self.is_own:  # who has asked is told by the same commit (AR1)
+            (self._puts or self._begin_puts()).owe(extra.reports(gets.got()))
+        plan.skipped = extra.skipped_reads()
+        if extra.seeks:
+            plan.seeks = extra.seek_section()
 
     def _entry_records(self) -> list[LedgerEntry]:
         entries = [LedgerEntry(key, version) for key, version in (self._entries or {}).items()]
@@ -338,7 +340,7 @@ class EmbeddedTransaction(TransactionCalls):
                 puts.give_ids(change.first_id)
         if (
             (puts is None or puts.is_light)
-            and (gets is None or not (gets.has_more or gets.spread or gets.removed))
+            and (gets is None or (gets.spread is None and gets.extra is None))
             and self._values is None
             and self._waits_for is None
         ):  # as most are: there is nothing else to let go of
@@ -545,7 +547,8 @@ class EmbeddedTransaction(TransactionCalls):
         seconds = self._seconds(timeout)
         with self._lock:
             self._check_open()
-            if self._gets is not None and self._gets.has_more:
+            extra = None if self._gets is None else self._gets.extra
+            if extra is not None and extra.is_bound:
                 raise TransactionError(
                     "a transaction that moves a subscription (seek), keeps a message from others "
                     "(hold), or looks through a queue (browse), cannot be prepared: commit it"
@@ -655,8 +658,9 @@ class EmbeddedTransaction(TransactionCalls):
 
     def _seconds(self, timeout: Duration | None) -> float:
         """How long to wait for room: as is said, or as the store's options say."""
-        own = self.commit_timeout if timeout is None else timeout
-        return check_timeout(self._context.options.commit_timeout if own is None else own)
+        if timeout is None:
+            timeout = 0.0 if self.is_own else self._context.options.commit_timeout
+        return check_timeout(timeout)
 
     def schema_of(self, queue: str) -> str | None:
         """The schema of a typed queue, in words."""
@@ -944,7 +948,7 @@ class EmbeddedTransaction(TransactionCalls):
         most, last_seen = check_max_messages(max_messages), finding.check_seen(after)
         browsed = self._context.state.browsed(source)
         choice = choices.choice_of(browsed[0], where)
-        return self.getting(Gets.browse, browsed, choice, most, last_seen)
+        return self.getting(lambda gets: gets.further().browse(browsed, choice, most, last_seen))
 
     @look
     def count(
@@ -1025,7 +1029,7 @@ class EmbeddedTransaction(TransactionCalls):
         *, purpose: Purpose = Purpose.DELIVER,
     ) -> DeliveryRuns:  # fmt: skip
         """Take messages by what they are. A circle of those who wait ends this one."""
-        asking = Asking(request, choice, self.id, self._reading().keeping(), limit, purpose)
+        asking = Asking(request, choice, self.id, self._reading().further().kept, limit, purpose)
         try:
             return self._context.chooser.take(asking, seconds)
         except Deadlock as error:
@@ -1077,7 +1081,7 @@ class EmbeddedTransaction(TransactionCalls):
         self.getting(Gets.mark_moved, check_messages(messages))
 
     def unmark_moved(self) -> None:
-        self.getting(lambda gets: None if gets.moved is None else gets.moved.unmark())
+        self.getting(lambda gets: gets.further().moved.unmark())
 
     @call
     def getting(

@@ -27,8 +27,8 @@ EXPIRED = "expired"
 def own_transaction(context: Context, owner: str) -> EmbeddedTransaction:
     """Begin one."""
     transaction = EmbeddedTransaction(context, None, False, owner)
-    transaction.put_timeout = transaction.commit_timeout = 0.0
-    transaction.reports = False
+    transaction.put_timeout = 0.0
+    transaction.is_own = True
     return transaction
 
 
@@ -37,7 +37,7 @@ def pass_over(
 ) -> None:
     """Count what is not read of these positions as read with the commit."""
     passes = [(queue, subscription, start, end) for start, end in runs]
-    txn.getting(Gets.pass_over, passes)
+    txn.getting(lambda gets: gets.further().skipped.extend(passes))
 
 
 def pass_by(
@@ -65,7 +65,8 @@ def pass_unwanted(gets: Gets, queue: Queue, subscription: Subscription, most: in
     with queue.lock:
         is_moving = subscription.seeker is not None
         runs = [] if is_moving else subscription.order.unwanted_runs(most, PURGED_RUNS)
-    gets.pass_over([(queue, subscription, start, end) for start, end in runs])
+    skipped = [(queue, subscription, start, end) for start, end in runs]
+    gets.further().skipped += skipped
     return sum(end - start for start, end in runs)
 
 
@@ -76,7 +77,7 @@ def take_gone(
 
     Of these `most` at once, and with each, why nobody else gets it any more.
     """
-    gets.is_counted = False
+    gets.further().is_counted = False
     keeps_expired = queue.config.properties.keep_expired
     with queue.lock:
         is_dropped = bool(subscription.expired) and not keeps_expired
@@ -126,7 +127,7 @@ def take_waiting(
 
     `among`: all that waits of these runs instead.
     """
-    gets.is_counted = False
+    gets.further().is_counted = False
     runs: MessageRuns = []
     with queue.lock:
         if subscription.seeker is not None:
@@ -148,7 +149,7 @@ def take_oldest(
 
     But runs of which somebody holds a part. Those that it has taken.
     """
-    gets.is_counted = False
+    gets.further().is_counted = False
     found: MessageRuns = []
     with queue.lock:
         for start, end in runs:
@@ -176,7 +177,7 @@ def take_chosen(
 
     Not what others hold, what comes later, and what is gone.
     """
-    gets.is_counted = False
+    gets.further().is_counted = False
     found: list[int] = []
     with queue.lock:
         queue.check_there(subscription)

@@ -243,7 +243,7 @@ class Retention:
 
 def _take_superseded(gets: Gets, queue: Queue, runs: MessageRuns) -> None:
     """Take what is not read of these positions, of each subscription, but what somebody holds."""
-    gets.is_counted = False
+    gets.further().is_counted = False
     with queue.lock:
         for each in queue.readers():
             if queue.dropped or each.removed or each.seeker is not None:
