@@ -86,7 +86,7 @@ def test_every_operation_passes_some() -> None:
     assert {name: first[name] for name in second} == second
     assert "journal/journal.py" in first["store.put"]
     assert "journal/journal.py" not in first["txn.put"]
-    assert "engine/transactions/gets.py" in first["txn.get"]
+    assert "engine/transactions/reads.py" in first["txn.get"]
     assert "engine/pages/io_worker.py" in first["commit of 400 KB to each of two data files"]
 
 

@@ -11,8 +11,8 @@ from quire.calls.documented import documented_by
 from quire.interface.integration import TransactionIntegration
 from quire.messages.message_id import MessageIds
 
-from .gets import Gets
-from .puts import Puts
+from .reads import TransactionReads
+from .writes import TransactionWrites
 
 R = TypeVar("R")
 
@@ -20,10 +20,10 @@ R = TypeVar("R")
 class Steps(Protocol):
     """A transaction, as far as this is concerned."""
 
-    def putting(self, action: Callable[[Puts], R], timeout: float | None = None) -> R:
+    def putting(self, action: Callable[[TransactionWrites], R], timeout: float | None = None) -> R:
         """Put something."""
 
-    def getting(self, action: Callable[[Gets], R]) -> R:
+    def getting(self, action: Callable[[TransactionReads], R]) -> R:
         """Do something with what it has got."""
 
 
@@ -35,14 +35,14 @@ class EmbeddedTransactionIntegration(Subject):
     _of: Steps
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
-        return self._of.putting(lambda puts: puts.block(queue, data))
+        return self._of.putting(lambda writes: writes.put_block(queue, data))
 
     def put_blocks(self, blocks: Iterable[tuple[str, Bytes]]) -> list[MessageIds]:
         return [self.put_block(queue, data) for queue, data in check_blocks(blocks)]
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
-        return self._of.putting(lambda puts: puts.file(queue, ltds_id))
+        return self._of.putting(lambda writes: writes.adopt_file(queue, ltds_id))
 
     def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
         checked = check_ends(positions)
-        return self._of.getting(lambda gets: gets.read_to(checked))
+        return self._of.getting(lambda reads: reads.read_to(checked))

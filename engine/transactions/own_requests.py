@@ -18,7 +18,7 @@ from quire.messages.message_id import KnownId, MessageId, MessageIds, RequestedI
 
 from .arrow_slices import chosen_of
 
-PutsMany = Callable[[str, Any], MessageIds]  # see `Puts.many`
+PutsMany = Callable[[str, Any], MessageIds]  # see `TransactionWrites.put_batch`
 
 
 class OwnRequests:

@@ -30,7 +30,7 @@ from quire.messages.message_id import MessageId, id_of
 from quire.messages.payload_reader import Stream
 
 from .context import Context
-from .puts import Puts
+from .writes import TransactionWrites
 
 R = TypeVar("R")
 
@@ -38,10 +38,10 @@ R = TypeVar("R")
 class StreamOwner(Protocol):
     """The transaction, as far as this is concerned."""
 
-    def putting(self, action: Callable[[Puts], R], timeout: float | None = None) -> R:
+    def putting(self, action: Callable[[TransactionWrites], R], timeout: float | None = None) -> R:
         """Put something."""
 
-    def if_open(self, action: Callable[[Puts], None]) -> None:
+    def if_open(self, action: Callable[[TransactionWrites], None]) -> None:
         """Do something with what it has put, if it is open."""
 
 
@@ -86,7 +86,7 @@ class StreamPut:
             return self.finish()
         charge = MESSAGE_OVERHEAD_BYTES + self._header_bytes + len(payload)
         message_id = self._transaction.putting(
-            lambda puts: puts.one(
+            lambda writes: writes.put_message(
                 self._queue, payload, self._fields, charge, is_moved=self._is_moved
             ),
             self.timeout,
@@ -119,7 +119,7 @@ class StreamPut:
 
     # Inside; the transaction's lock is held
 
-    def _take_space(self, size: int, puts: Puts) -> None:
+    def _take_space(self, size: int, writes: TransactionWrites) -> None:
         """For the next chunk; for the message, too, with the first (STR1)."""
         written, charge, messages = self._written, size, 0
         if written is None:
@@ -129,22 +129,22 @@ class StreamPut:
             if self._fields is not None:
                 target = self._context.state.queue(self._queue)
                 check_obeyed(target.config, asked_of(self._fields), is_moved=self._is_moved)
-            written = puts.open(self._queue)
-            puts.take_space(written, charge, 1, is_whole=False)  # else there is nothing (STR3)
-            puts.streams += 1
+            written = writes.open_queue(self._queue)
+            writes.take_space(written, charge, 1, is_whole=False)  # else there is nothing (STR3)
+            writes.streams += 1
             self._written = written
         elif self._size is None:
             self._check_fits(self._charge + charge)
-            puts.take_space(written, charge, 0, is_whole=False)
+            writes.take_space(written, charge, 0, is_whole=False)
         else:
             charge = 0
         self._charge += charge
         if messages:
             self._writer = written.stream = writer = self._context.new_file(streamed=True)
             self._context.streams.add(writer)
-        puts.lost = False
+        writes.lost = False
 
-    def _write(self, data: Bytes, puts: Puts) -> None:
+    def _write(self, data: Bytes, writes: TransactionWrites) -> None:
         writer = self._writer
         assert writer is not None
         with self._context.sequencer.writing_file():
@@ -154,37 +154,37 @@ class StreamPut:
         self._chunk_bytes = self._chunk_bytes or len(data)
         self._done += len(data)
 
-    def _finish(self, puts: Puts) -> MessageId:
+    def _finish(self, writes: TransactionWrites) -> MessageId:
         writer, written = self._writer, self._written
         assert writer is not None
         assert written is not None
         stream = Stream(writer.id, self._done, self._chunk_bytes)
-        header = encode_streamed(stream, puts.granted(written, self._fields))
+        header = encode_streamed(stream, writes.granted(written, self._fields))
         charge = MESSAGE_OVERHEAD_BYTES + self._header_bytes
         with self._context.sequencer.writing_file():
             writer.append([EncodedBlock(header, 1, charge, 0)])
             info = writer.finish(sync_name=False)
         self._context.streams.discard(writer)
-        puts.lost = True  # until the file is among what was put (PU3)
+        writes.lost = True  # until the file is among what was put (PU3)
         with self._context.sequencer.writing_file():
             written.finish_stream(info)
-        puts.lost = False
-        puts.streams -= 1
+        writes.lost = False
+        writes.streams -= 1
         if self._fields is not None and not self._is_moved:
-            puts.owe(arrival_of(self._queue, self._fields))
+            writes.owe(arrival_of(self._queue, self._fields))
         return id_of(written, written.count - 1)
 
-    def _abandon(self, puts: Puts) -> None:
+    def _abandon(self, writes: TransactionWrites) -> None:
         written, self._written = self._written, None
         if written is None:
             return
         writer, written.stream = written.stream, None
-        puts.streams -= 1
+        writes.streams -= 1
         with written.queue.lock:
             written.queue.space.unwrite(self._charge, 1)
         written.charge -= self._charge
         written.count -= 1
-        puts.leave_untouched(written.queue)
+        writes.leave_untouched(written.queue)
         if writer is not None:
             self._context.overflow.discard_file(writer)
 

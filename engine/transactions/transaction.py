@@ -15,7 +15,8 @@ States (`quire.reports.info.TransactionState`):
                            block and the store's close do nothing to it (promise 7)
 
 - Nothing of the transaction is visible to others, or durable, before its journal record is.
-- What it has put is in `puts`, what it has got in `gets`; this object ends both.
+- What it has put is in its `TransactionWrites`, what it has got in its `TransactionReads`: it ends
+  both.
 - An error raised by a put or a get leaves the transaction as it was before the call; but when
   a file of a large transaction could not be written (DiskFull), it is rolled back, and raises
   from then on, also at the end of its with block: that may have been another thread's doing.
@@ -128,12 +129,12 @@ from quire.writebuffer import WriteBuffer
 from . import streaming
 from .context import Context
 from .extra_reads import ExtraReads
-from .gets import IN_WHOLE, Gets
 from .integration import EmbeddedTransactionIntegration
 from .own_values import OwnValues
-from .puts import Puts
+from .reads import IN_WHOLE, TransactionReads
 from .registry import owner_name, reason_of_end
 from .waiting_for_room import patience, put_patience, with_room
+from .writes import TransactionWrites
 
 if TYPE_CHECKING:
     from quire.batches.delivered_messages import Messages
@@ -162,8 +163,8 @@ def _giving(
     @wraps(method)
     def give(self: EmbeddedTransaction, /, *args: P.args, **kwargs: P.kwargs) -> R:
         found = whole(self, *args, **kwargs)
-        if self._gets is not None:
-            self._gets.pending = None
+        if self._reads is not None:
+            self._reads.pending = None
         return found
 
     return give
@@ -175,9 +176,28 @@ class EmbeddedTransaction(TransactionCalls):
 
     _integration = EmbeddedTransactionIntegration
     __slots__ = (
-        "__weakref__", "_context", "_ended_by", "_entries", "_gets", "_large", "_lock", "_puts",
-        "_shall_end", "_state", "_values", "_waits_for", "change", "deadline", "durable", "id",
-        "is_own", "opened", "opened_us", "owner", "prepared", "put_timeout",
+        "__weakref__",
+        "_context",
+        "_ended_by",
+        "_entries",
+        "_large",
+        "_lock",
+        "_reads",
+        "_shall_end",
+        "_state",
+        "_values",
+        "_waits_for",
+        "_writes",
+        "change",
+        "deadline",
+        "durable",
+        "id",
+        "is_own",
+        "opened",
+        "opened_us",
+        "owner",
+        "prepared",
+        "put_timeout",
     )  # fmt: skip
 
     id: int
@@ -209,8 +229,8 @@ class EmbeddedTransaction(TransactionCalls):
         self.put_timeout: float | None = None  # seconds that puts wait, unless they say otherwise
         self.is_own = False  # the store's: it waits for no room, and tells nobody of deliveries
         self.opened_us = 0  # once somebody has asked
-        self._puts: Puts | None = None
-        self._gets: Gets | None = None
+        self._writes: TransactionWrites | None = None
+        self._reads: TransactionReads | None = None
         self._entries: dict[str, int] | None = None
         self._values: OwnValues | None = None
         self._ended_by: tuple[type[QuireError], str] | None = None  # not its user
@@ -254,7 +274,7 @@ class EmbeddedTransaction(TransactionCalls):
     @property
     def large(self) -> bool:
         """Whether its messages go to files as they arrive."""
-        return self._large if self._puts is None else self._puts.large
+        return self._large if self._writes is None else self._writes.large
 
     # Committing
 
@@ -287,21 +307,21 @@ class EmbeddedTransaction(TransactionCalls):
 
     def _commit(self, xid: str | None = None) -> None:
         """Write the record of its commit; with an xid the one that prepares it."""
-        plan, gets = CommitPlan(), self._gets
-        if gets is not None:
-            plan.taken = gets.to_read()
-            if gets.extra is not None:
-                self._plan_extra(plan, gets, gets.extra)
-        puts = self._puts
-        if puts is not None:
-            plan.written, plan.is_light = puts.by_queue.values(), puts.is_light
+        plan, reads = CommitPlan(), self._reads
+        if reads is not None:
+            plan.taken = reads.to_read()
+            if reads.extra is not None:
+                self._plan_extra(plan, reads, reads.extra)
+        writes = self._writes
+        if writes is not None:
+            plan.written, plan.is_light = writes.by_queue.values(), writes.is_light
         if xid is not None:
             plan.xid, plan.preparing, plan.is_light = xid, self, False
-            if puts is not None:
-                puts.fill()
-        if puts is not None and not plan.is_light:
-            puts.complete()
-        if self._entries is not None or (puts is not None and puts.requests is not None):
+            if writes is not None:
+                writes.fill()
+        if writes is not None and not plan.is_light:
+            writes.complete()
+        if self._entries is not None or (writes is not None and writes.requests is not None):
             plan.entries = self._entry_records()
         has_changes = bool(
             plan.written or plan.taken or plan.skipped or plan.entries or plan.seeks or plan.xid
@@ -315,37 +335,37 @@ class EmbeddedTransaction(TransactionCalls):
         elif self.durable and self._context.journal.unsynced_bytes:
             self._context.sequencer.sync()
 
-    def _plan_extra(self, plan: CommitPlan, gets: Gets, extra: ExtraReads) -> None:
+    def _plan_extra(self, plan: CommitPlan, reads: TransactionReads, extra: ExtraReads) -> None:
         if extra.may_report and not self.is_own:  # who has asked is told by the same commit (AR1)
-            (self._puts or self._begin_puts()).owe(extra.reports(gets.got()))
+            (self._writes or self._begin_writes()).owe(extra.reports(reads.got()))
         plan.skipped = extra.skipped_reads()
         if extra.seeks:
             plan.seeks = extra.seek_section()
 
     def _entry_records(self) -> list[LedgerEntry]:
         entries = [LedgerEntry(key, version) for key, version in (self._entries or {}).items()]
-        if self._puts is not None and self._puts.requests is not None:
-            if self._puts.requests.found and self.durable:
+        if self._writes is not None and self._writes.requests is not None:
+            if self._writes.requests.found and self.durable:
                 self._context.sequencer.sync()  # that may have been committed without
-            entries += self._puts.requests.entries()
+            entries += self._writes.requests.entries()
         return entries
 
     def _settle(self) -> None:
         """The commit stands."""
-        change, puts, gets = self.change, self._puts, self._gets
-        if puts is not None and change is not None:
+        change, writes, reads = self.change, self._writes, self._reads
+        if writes is not None and change is not None:
             if (memory := change.memory) is not None:
-                puts.give_ids_apart(change.first_id, memory.first_id)
+                writes.give_ids_apart(change.first_id, memory.first_id)
             else:
-                puts.give_ids(change.first_id)
+                writes.give_ids(change.first_id)
         if (
-            (puts is None or puts.is_light)
-            and (gets is None or (gets.spread is None and gets.extra is None))
+            (writes is None or writes.is_light)
+            and (reads is None or (reads.spread is None and reads.extra is None))
             and self._values is None
             and self._waits_for is None
         ):  # as most are: there is nothing else to let go of
-            if gets is not None:
-                gets.taken = []
+            if reads is not None:
+                reads.taken = []
             self._context.registry.open.pop(self.id, None)
             self._state = _COMMITTED
         else:
@@ -354,8 +374,8 @@ class EmbeddedTransaction(TransactionCalls):
     # Rolling back
 
     def rollback(self) -> None:
-        puts = self._puts
-        if self._state is _OPEN and self._gets is None and (puts is None or puts.is_light):
+        writes = self._writes
+        if self._state is _OPEN and self._reads is None and (writes is None or writes.is_light):
             self._drop()
             return
         thread = begin_short()
@@ -413,7 +433,7 @@ class EmbeddedTransaction(TransactionCalls):
             self._undo()
         elif isinstance(error, StoreFailed) or self._context.committer.failed:
             self._end(TransactionState.IN_DOUBT)
-        elif self._puts is not None and self._puts.broken:
+        elif self._writes is not None and self._writes.broken:
             self._lose()
 
     def _lose(self) -> None:
@@ -424,14 +444,14 @@ class EmbeddedTransaction(TransactionCalls):
 
     def _undo(self) -> None:
         """May be called again after an interrupt, as all that it calls."""
-        change, gets, puts = self.change, self._gets, self._puts
+        change, reads, writes = self.change, self._reads, self._writes
         if change is not None and change.applied:  # an interrupt came before the commit's end
             self._settle()
             return
-        if gets is not None:
-            gets.give_back(None if self._ended_by is None else reason_of_end(*self._ended_by))
-        if puts is not None:
-            puts.drop()
+        if reads is not None:
+            reads.give_back(None if self._ended_by is None else reason_of_end(*self._ended_by))
+        if writes is not None:
+            writes.drop()
         self._end(_ROLLED_BACK)
 
     def _end(self, state: TransactionState) -> None:
@@ -446,11 +466,11 @@ class EmbeddedTransaction(TransactionCalls):
 
     def _let_go(self) -> None:
         """Of what it had put and got: that is the store's, or it is gone."""
-        puts, gets = self._puts, self._gets
-        if puts is not None and not puts.is_light:
-            puts.close()
-        if gets is not None:
-            gets.let_go()
+        writes, reads = self._writes, self._reads
+        if writes is not None and not writes.is_light:
+            writes.close()
+        if reads is not None:
+            reads.let_go()
         if self._values is not None:
             self._values.end()
         self._context.registry.open.pop(self.id, None)
@@ -459,7 +479,7 @@ class EmbeddedTransaction(TransactionCalls):
 
     def has(self, subscription: Subscription, position: int) -> bool:
         """Whether it has got the message, or keeps it."""
-        return (gets := self._gets) is not None and gets.has(subscription, position)
+        return (reads := self._reads) is not None and reads.has(subscription, position)
 
     def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
         """Roll back for another reason than its user's, who is told so; whether that was done.
@@ -501,20 +521,20 @@ class EmbeddedTransaction(TransactionCalls):
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            puts = self._puts
-            if self._state is not _OPEN or puts is None:
+            writes = self._writes
+            if self._state is not _OPEN or writes is None:
                 return False
-            return self._changing(puts, partial(puts.leave, buffer))
+            return self._changing(writes, partial(writes.leave, buffer))
         finally:
             self._lock.release()
 
     def info(self) -> TransactionInfo:
         """What the store tells of an open transaction."""
-        puts, gets = self._puts, self._gets
-        parts = [] if puts is None else list(puts.by_queue.values())
+        writes, reads = self._writes, self._reads
+        parts = [] if writes is None else list(writes.by_queue.values())
         spilled = sum(part.charge for written in parts for part in written.spilled())
         total = sum(written.charge for written in parts)
-        buffered = 0 if puts is None else puts.buffered_bytes
+        buffered = 0 if writes is None else writes.buffered_bytes
         buffered += sum(written.staying_bytes for written in parts)
         env = self._context.env
         now = env.monotonic()
@@ -534,8 +554,8 @@ class EmbeddedTransaction(TransactionCalls):
             spilled_bytes=spilled,
             file_bytes=max(0, total - buffered - spilled),
             queues=tuple(sorted(written.queue.name for written in parts)),
-            in_flight=0 if gets is None else gets.messages,
-            sources=() if gets is None else gets.sources,
+            in_flight=0 if reads is None else reads.messages,
+            sources=() if reads is None else reads.sources,
         )
 
     # Two phases
@@ -547,7 +567,7 @@ class EmbeddedTransaction(TransactionCalls):
         seconds = self._seconds(timeout)
         with self._lock:
             self._check_open()
-            extra = None if self._gets is None else self._gets.extra
+            extra = None if self._reads is None else self._reads.extra
             if extra is not None and extra.is_bound:
                 raise TransactionError(
                     "a transaction that moves a subscription (seek), keeps a message from others "
@@ -575,8 +595,8 @@ class EmbeddedTransaction(TransactionCalls):
 
     def turn_decided(self, first_id: int | None) -> None:
         """Somebody has decided it; called likewise."""
-        if first_id is not None and self._puts is not None:
-            self._puts.give_ids(first_id)
+        if first_id is not None and self._writes is not None:
+            self._writes.give_ids(first_id)
         self._state = _ROLLED_BACK if first_id is None else _COMMITTED
 
     def _decide(self, *, commit: bool) -> None:
@@ -611,24 +631,24 @@ class EmbeddedTransaction(TransactionCalls):
     def _is_open(self) -> bool:
         return self._state is _OPEN
 
-    def _begin_puts(self) -> Puts:
-        self._puts = puts = Puts(self._context, self.id, self._large)
-        return puts
+    def _begin_writes(self) -> TransactionWrites:
+        self._writes = writes = TransactionWrites(self._context, self.id, self._large)
+        return writes
 
-    def _reading(self) -> Gets:
-        gets = self._gets
-        if gets is None:
-            gets = self._gets = Gets(self._context)
-        elif gets.pending is not None:
-            gets.step_back()
-        return gets
+    def _reading(self) -> TransactionReads:
+        reads = self._reads
+        if reads is None:
+            reads = self._reads = TransactionReads(self._context)
+        elif reads.pending is not None:
+            reads.step_back()
+        return reads
 
-    def _changing(self, puts: Puts, action: Callable[[], R]) -> R:
+    def _changing(self, writes: TransactionWrites, action: Callable[[], R]) -> R:
         """Change what it has put; where part of that is lost by it, it is rolled back (PU3)."""
         try:
             return action()
         finally:
-            if puts.lost and self._state is _OPEN:
+            if writes.lost and self._state is _OPEN:
                 self._lose()
 
     def _with_room(self, full: QueueFull, action: Callable[[], R], seconds: float) -> R:
@@ -698,19 +718,19 @@ class EmbeddedTransaction(TransactionCalls):
             with self._lock:
                 if self._state is not _OPEN:
                     self._check_open()
-                puts = self._puts or self._begin_puts()
+                writes = self._writes or self._begin_writes()
                 try:
                     if request_id is None:
-                        return puts.one(queue, payload, checked, charge)
+                        return writes.put_message(queue, payload, checked, charge)
                     check_request_id(request_id)
-                    put = partial(puts.one, queue, payload, checked, charge)
-                    return puts.once(request_id, queue, put)
+                    put = partial(writes.put_message, queue, payload, checked, charge)
+                    return writes.put_once(request_id, queue, put)
                 except QueueFull as full:
-                    put = partial(puts.one, queue, payload, checked, charge)
-                    again = partial(puts.once, request_id, queue, put)
+                    put = partial(writes.put_message, queue, payload, checked, charge)
+                    again = partial(writes.put_once, request_id, queue, put)
                     return self._put_with_room(full, again, timeout)
                 finally:
-                    if puts.lost and self._state is _OPEN:
+                    if writes.lost and self._state is _OPEN:
                         self._lose()
         finally:
             del inside[thread]
@@ -731,21 +751,28 @@ class EmbeddedTransaction(TransactionCalls):
         seconds = None if timeout is None else put_patience(self._context, queue, timeout)
         known, checked = check_request_id(request_id), self._checked(options)
         return self.putting(
-            lambda puts: puts.once(known, queue, partial(puts.row, queue, row, checked)), seconds
+            lambda writes: writes.put_once(
+                known, queue, partial(writes.put_row, queue, row, checked)
+            ),
+            seconds,
         )
 
     def put_moved(self, queue: str, content: object, fields: Mapping[str, Any]) -> MessageId:
         """Put a message that is there already once more: its header is taken as it is (OB1)."""
         checked = self._checked(fields, is_moved=True)
         if row_input.is_row(content):
-            return self.putting(lambda puts: puts.row(queue, content, checked, is_moved=True))
+            return self.putting(
+                lambda writes: writes.put_row(queue, content, checked, is_moved=True)
+            )
         payload = check_payload(content)
         charge = len(payload) + MESSAGE_OVERHEAD_BYTES + (checked.extra_bytes if checked else 0)
-        return self.putting(lambda puts: puts.one(queue, payload, checked, charge, is_moved=True))
+        return self.putting(
+            lambda writes: writes.put_message(queue, payload, checked, charge, is_moved=True)
+        )
 
     def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
         """Put many messages that are there already once more, with the headers that they have."""
-        return self.putting(lambda puts: puts.many(queue, payloads, is_moved=True))
+        return self.putting(lambda writes: writes.put_batch(queue, payloads, is_moved=True))
 
     def _checked(self, fields: Mapping[str, Any], *, is_moved: bool = False) -> Fields | None:
         now_us = self._context.env.now_us
@@ -765,13 +792,16 @@ class EmbeddedTransaction(TransactionCalls):
         if request_ids is not None:
             known = check_request_ids(request_ids, count_of(payloads))
             return self.putting(
-                lambda puts: puts.known().many_once(queue, payloads, known, puts.many), seconds
+                lambda writes: writes.own_requests().many_once(
+                    queue, payloads, known, writes.put_batch
+                ),
+                seconds,
             )
-        return self.putting(lambda puts: puts.many(queue, payloads), seconds)
+        return self.putting(lambda writes: writes.put_batch(queue, payloads), seconds)
 
     def put_moved_block(self, queue: str, data: Bytes) -> MessageIds:
         """Put the messages of an encoded block once more: their headers are taken as they are."""
-        return self.putting(lambda puts: puts.block(queue, data, is_moved=True))
+        return self.putting(lambda writes: writes.put_block(queue, data, is_moved=True))
 
     def begin_stream(
         self,
@@ -789,26 +819,26 @@ class EmbeddedTransaction(TransactionCalls):
         return streaming.StreamPut(self._context, self, queue, checked, is_moved, size, seconds)
 
     @call
-    def if_open(self, action: Callable[[Puts], None]) -> None:
+    def if_open(self, action: Callable[[TransactionWrites], None]) -> None:
         """Do something with what it has put, if it is open."""
         with self._lock:
-            if self._state is _OPEN and self._puts is not None:
-                self._changing(self._puts, partial(action, self._puts))
+            if self._state is _OPEN and self._writes is not None:
+                self._changing(self._writes, partial(action, self._writes))
 
     @call
-    def putting(self, action: Callable[[Puts], R], timeout: float | None = None) -> R:
+    def putting(self, action: Callable[[TransactionWrites], R], timeout: float | None = None) -> R:
         """Put something. Raises what a put raises, with the transaction as it was."""
         with self._lock:
             self._check_open()
-            puts = self._puts or self._begin_puts()
+            writes = self._writes or self._begin_writes()
 
             def put() -> R:
                 try:
-                    return action(puts)
+                    return action(writes)
                 except QueueFull as full:
-                    return self._put_with_room(full, partial(action, puts), timeout)
+                    return self._put_with_room(full, partial(action, writes), timeout)
 
-            return self._changing(puts, put)
+            return self._changing(writes, put)
 
     # Reading
 
@@ -831,36 +861,36 @@ class EmbeddedTransaction(TransactionCalls):
             raise reentrant()
         probe(None, PUT_ROOM)
         inside[thread] = None
-        gets = self._gets
+        reads = self._reads
         try:
             with self._lock:
                 if self._state is not _OPEN:
                     self._check_open()
-                if gets is None:
-                    gets = self._gets = Gets(self._context)
-                message = gets.one(source)
+                if reads is None:
+                    reads = self._reads = TransactionReads(self._context)
+                message = reads.next_message(source)
             if message is None and self._context.registry.reap():  # what it gives back may be next
                 with self._lock:
                     self._check_open()
-                    message = gets.one(source)
+                    message = reads.next_message(source)
         except InvalidArgument:
             if not is_pattern(source):
                 raise
             message = IN_WHOLE
         finally:
             del inside[thread]
-        if message is IN_WHOLE or gets is None:
+        if message is IN_WHOLE or reads is None:
             return self._get_whole(source)
-        gets.pending = None  # the last step (GT1)
+        reads.pending = None  # the last step (GT1)
         return message
 
     @_giving
     def _get_whole(self, source: str) -> Message | None:
-        return self._take(source, 1, 0.0, None, Gets.deliver_one)
+        return self._take(source, 1, 0.0, None, TransactionReads.deliver_one)
 
     @_giving
     def _take_one(self, source: str, timeout: Duration | None, where: object) -> Message | None:
-        return self._take(source, 1, timeout, where, Gets.deliver_one)
+        return self._take(source, 1, timeout, where, TransactionReads.deliver_one)
 
     @_giving
     def get_many(
@@ -871,7 +901,7 @@ class EmbeddedTransaction(TransactionCalls):
         *,
         where: Where | None = None,
     ) -> Messages:
-        found = self._take(source, max_messages, timeout, where, Gets.deliver)
+        found = self._take(source, max_messages, timeout, where, TransactionReads.deliver)
         if found:
             return found
         words = None if is_pattern(source) else self._context.state.source(source)[0].schema
@@ -889,13 +919,13 @@ class EmbeddedTransaction(TransactionCalls):
         except PositionLost:
             return None
         take = partial(delivery.take_scheduled, asking, position, to_change=to_change)
-        return self._receive([asking], lambda _: take(), 0.0, Gets.deliver_one)
+        return self._receive([asking], lambda _: take(), 0.0, TransactionReads.deliver_one)
 
     @_giving
     def remove(self, source: str, id: MessageKey, timeout: Duration | None = 0.0) -> bool:
         asking, choice = self._looking(source, finding.check_key_of(id))
         take = partial(self._choose, asking, choice, 1, purpose=Purpose.REMOVE)
-        self._receive([asking], take, timeout, Gets.remove)
+        self._receive([asking], take, timeout, TransactionReads.remove)
         return bool(asking.runs)
 
     def read_many(
@@ -922,7 +952,7 @@ class EmbeddedTransaction(TransactionCalls):
         check_max_messages(limit)
         asking, choice = self._looking(source, where)
         take = partial(self._choose, asking, choice, limit, purpose=Purpose.KEEP)
-        parts = self._receive([asking], take, timeout, Gets.hold) or ()
+        parts = self._receive([asking], take, timeout, TransactionReads.hold) or ()
         return delivered_messages.Messages(asking.queue.name, parts, asking.queue.schema)
 
     @look
@@ -948,7 +978,7 @@ class EmbeddedTransaction(TransactionCalls):
         most, last_seen = check_max_messages(max_messages), finding.check_seen(after)
         browsed = self._context.state.browsed(source)
         choice = choices.choice_of(browsed[0], where)
-        return self.getting(lambda gets: gets.further().browse(browsed, choice, most, last_seen))
+        return self.getting(lambda reads: reads.further().browse(browsed, choice, most, last_seen))
 
     @look
     def count(
@@ -973,15 +1003,15 @@ class EmbeddedTransaction(TransactionCalls):
         limit: int,
         timeout: Duration | None,
         where: object,
-        receive: Callable[[Gets, DeliveryRequest], R],
+        receive: Callable[[TransactionReads, DeliveryRequest], R],
     ) -> R | None:
         """Messages of a queue, or of the queues that a pattern names; None: there are none."""
         check_max_messages(limit)
-        gets, context = self._begin_reading(), self._context
+        reads, context = self._begin_reading(), self._context
         asked: list[DeliveryRequest] = []
 
         def request(queue: Queue, subscription: Subscription) -> DeliveryRequest:
-            asked[:] = [DeliveryRequest(queue, subscription, gets, self._is_open)]
+            asked[:] = [DeliveryRequest(queue, subscription, reads, self._is_open)]
             return asked[0]
 
         take: Callable[[float], object]
@@ -1003,7 +1033,7 @@ class EmbeddedTransaction(TransactionCalls):
         asked: Sequence[DeliveryRequest],
         take: Callable[[float], object],
         timeout: Duration | None,
-        receive: Callable[[Gets, DeliveryRequest], R],
+        receive: Callable[[TransactionReads, DeliveryRequest], R],
     ) -> R | None:
         """Take what is asked for, without the lock as that may wait, and receive it under it.
 
@@ -1014,14 +1044,14 @@ class EmbeddedTransaction(TransactionCalls):
                 return None
             with self._lock:
                 self._check_open()
-                gets = self._reading()
-                gets.pending = asked[0]
-                return receive(gets, asked[0])
+                reads = self._reading()
+                reads.pending = asked[0]
+                return receive(reads, asked[0])
         except BaseException:
             with self._lock:
-                gets = self._reading()
+                reads = self._reading()
                 for asking in asked:
-                    gets.step_back(asking)
+                    reads.step_back(asking)
             raise
 
     def _choose(
@@ -1036,14 +1066,14 @@ class EmbeddedTransaction(TransactionCalls):
             self.end_by(Deadlock, str(error), wait=True)
             raise
 
-    def _begin_reading(self) -> Gets:
+    def _begin_reading(self) -> TransactionReads:
         with self._lock:
             self._check_open()
             return self._reading()
 
     def _request(self, source: str) -> DeliveryRequest:
-        gets = self._begin_reading()
-        return DeliveryRequest(*self._context.state.source(source), gets, self._is_open)
+        reads = self._begin_reading()
+        return DeliveryRequest(*self._context.state.source(source), reads, self._is_open)
 
     def _looking(self, source: str, where: object) -> tuple[DeliveryRequest, Choice]:
         asking = self._request(source)
@@ -1065,7 +1095,7 @@ class EmbeddedTransaction(TransactionCalls):
         return found
 
     def unget(self) -> None:
-        self.getting(Gets.unget)
+        self.getting(TransactionReads.unget)
 
     def reject(
         self, message: Message, reason: str = "", delay: Duration | Retry | None = None
@@ -1073,19 +1103,22 @@ class EmbeddedTransaction(TransactionCalls):
         check_message(message)
         check_reason(reason)
         delay = check_delay(delay)
-        queue, subscription = self.getting(Gets.reject, message, reason, delay)
+        queue, subscription = self.getting(TransactionReads.reject, message, reason, delay)
         if subscription.spent:
             self._context.after_reject(queue, subscription)
 
     def mark_moved(self, messages: Iterable[Message]) -> None:
-        self.getting(Gets.mark_moved, check_messages(messages))
+        self.getting(TransactionReads.mark_moved, check_messages(messages))
 
     def unmark_moved(self) -> None:
-        self.getting(lambda gets: gets.further().moved.unmark())
+        self.getting(lambda reads: reads.further().moved.unmark())
 
     @call
     def getting(
-        self, action: Callable[Concatenate[Gets, P], R], *args: P.args, **kwargs: P.kwargs
+        self,
+        action: Callable[Concatenate[TransactionReads, P], R],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> R:
         """Do something with what it has got."""
         with self._lock:
@@ -1098,7 +1131,7 @@ class EmbeddedTransaction(TransactionCalls):
         asking, delivery = self._request(source), self._context.delivery
         position, is_strict = position_search.kept_place(delivery, asking.queue, start)
         own = self._reading().held_of(asking.subscription)
-        seek = partial(Gets.seek, position=position, is_strict=is_strict)
+        seek = partial(TransactionReads.seek, position=position, is_strict=is_strict)
         self._receive([asking], partial(delivery.hold, asking, own), seconds, seek)
 
     @call

@@ -129,7 +129,7 @@ class DeadLetters:
             for message, reason in letters:
                 put_letter(txn, str(target), message, subscription.name, reason, now_us)
             if count and not letters:
-                runs = txn.getting(lambda gets: [(row[2], row[3]) for row in gets.rows()])
+                runs = txn.getting(lambda reads: [(row[2], row[3]) for row in reads.rows()])
                 report_all(self._context, txn, queue, runs, EXPIRED)
             txn.commit()
         return count > 0
@@ -172,7 +172,7 @@ def put_report(txn: EmbeddedTransaction, message: Message, reason: str) -> None:
         known = message.correlation_id or str(message.id)
         with suppress(ValueError):  # InvalidArgument, too
             report = report_on(event, message.queue, to, known, attributes, reason)
-            txn.putting(lambda puts: puts.owe([report]))
+            txn.putting(lambda writes: writes.owe([report]))
 
 
 def report_all(

@@ -12,7 +12,7 @@ from quire.batches import delivered_messages
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
-from quire.engine.transactions.gets import Gets
+from quire.engine.transactions.reads import TransactionReads
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.errors import QueueInUse
 from quire.limits import EXPIRED_AT_ONCE, LET_GO_AT_ONCE, PURGED_RUNS
@@ -37,7 +37,7 @@ def pass_over(
 ) -> None:
     """Count what is not read of these positions as read with the commit."""
     passes = [(queue, subscription, start, end) for start, end in runs]
-    txn.getting(lambda gets: gets.further().skipped.extend(passes))
+    txn.getting(lambda reads: reads.further().skipped.extend(passes))
 
 
 def pass_by(
@@ -57,7 +57,9 @@ def pass_by(
 # By `EmbeddedTransaction.getting`
 
 
-def pass_unwanted(gets: Gets, queue: Queue, subscription: Subscription, most: int) -> int:
+def pass_unwanted(
+    reads: TransactionReads, queue: Queue, subscription: Subscription, most: int
+) -> int:
     """Count as read what the subscription does not ask for: how many, at most so many.
 
     It is taken by nobody, so an exclusive subscription is not somebody's by that.
@@ -66,33 +68,33 @@ def pass_unwanted(gets: Gets, queue: Queue, subscription: Subscription, most: in
         is_moving = subscription.seeker is not None
         runs = [] if is_moving else subscription.order.unwanted_runs(most, PURGED_RUNS)
     skipped = [(queue, subscription, start, end) for start, end in runs]
-    gets.further().skipped += skipped
+    reads.further().skipped += skipped
     return sum(end - start for start, end in runs)
 
 
 def take_gone(
-    gets: Gets, queue: Queue, subscription: Subscription, most: int
+    reads: TransactionReads, queue: Queue, subscription: Subscription, most: int
 ) -> tuple[int, list[tuple[Message, str]]]:
     """Take what is spent or expired: how many, and those that are to be kept.
 
     Of these `most` at once, and with each, why nobody else gets it any more.
     """
-    gets.further().is_counted = False
+    reads.further().is_counted = False
     keeps_expired = queue.config.properties.keep_expired
     with queue.lock:
         is_dropped = bool(subscription.expired) and not keeps_expired
         run = None if is_dropped else subscription.take_gone(most)
         if run is not None:
-            gets.note(queue, subscription, *run[:2])
+            reads.note(queue, subscription, *run[:2])
     if is_dropped:
-        return _take_expired(gets, queue, subscription), []
+        return _take_expired(reads, queue, subscription), []
     if run is None:
         return 0, []
     start, end, is_expired = run
     with queue.lock:
         deliveries = subscription.deliveries(start)
         why = [subscription.reasons.get(position, TOO_OFTEN) for position in range(start, end)]
-    parts = gets.context.delivery.deliver(queue, subscription, [(start, end, deliveries)])
+    parts = reads.context.delivery.deliver(queue, subscription, [(start, end, deliveries)])
     messages = list(delivered_messages.Messages(queue.name, parts))
     if is_expired:
         why = [EXPIRED] * len(messages)
@@ -101,7 +103,7 @@ def take_gone(
     return end - start, list(zip(messages, why, strict=True))
 
 
-def _take_expired(gets: Gets, queue: Queue, subscription: Subscription) -> int:
+def _take_expired(reads: TransactionReads, queue: Queue, subscription: Subscription) -> int:
     """Take what has expired and is not kept: how many."""
     left = EXPIRED_AT_ONCE
     for _ in range(PURGED_RUNS):
@@ -110,13 +112,13 @@ def _take_expired(gets: Gets, queue: Queue, subscription: Subscription) -> int:
             if run is None:
                 break
             start, end, _ = run
-            gets.note(queue, subscription, start, end)
+            reads.note(queue, subscription, start, end)
         left -= end - start
     return EXPIRED_AT_ONCE - left
 
 
 def take_waiting(
-    gets: Gets,
+    reads: TransactionReads,
     queue: Queue,
     subscription: Subscription,
     most: int,
@@ -127,29 +129,29 @@ def take_waiting(
 
     `among`: all that waits of these runs instead.
     """
-    gets.further().is_counted = False
+    reads.further().is_counted = False
     runs: MessageRuns = []
     with queue.lock:
         if subscription.seeker is not None:
             raise QueueInUse(f"a transaction moves {queue.name}/{subscription.name}: end it first")
         if not (queue.dropped or subscription.removed):
-            left = max(0, PURGED_RUNS - len(gets.taken))
+            left = max(0, PURGED_RUNS - len(reads.taken))
             try:
                 subscription.take_waiting(runs, most, left, end, among)
             finally:
                 for run in runs:
-                    gets.note(queue, subscription, *run)
+                    reads.note(queue, subscription, *run)
     return runs
 
 
 def take_oldest(
-    gets: Gets, queue: Queue, subscriptions: list[Subscription], runs: MessageRuns
+    reads: TransactionReads, queue: Queue, subscriptions: list[Subscription], runs: MessageRuns
 ) -> MessageRuns:
     """Take what is not read of these positions, for all subscriptions.
 
     But runs of which somebody holds a part. Those that it has taken.
     """
-    gets.further().is_counted = False
+    reads.further().is_counted = False
     found: MessageRuns = []
     with queue.lock:
         for start, end in runs:
@@ -159,32 +161,34 @@ def take_oldest(
             ):
                 continue
             for each in subscriptions:
-                take_part(gets, queue, each, start, end)
+                take_part(reads, queue, each, start, end)
             found.append((start, end))
     return found
 
 
-def take_part(gets: Gets, queue: Queue, subscription: Subscription, start: int, end: int) -> None:
+def take_part(
+    reads: TransactionReads, queue: Queue, subscription: Subscription, start: int, end: int
+) -> None:
     """Take what is not read of [start, end), of which nobody holds anything; under the lock."""
     for run in subscription.take_part(start, end):
-        gets.note(queue, subscription, *run)
+        reads.note(queue, subscription, *run)
 
 
 def take_chosen(
-    gets: Gets, queue: Queue, subscription: Subscription, positions: list[int]
+    reads: TransactionReads, queue: Queue, subscription: Subscription, positions: list[int]
 ) -> list[int]:
     """Take these ascending positions, wherever they stand in the order; those it has taken.
 
     Not what others hold, what comes later, and what is gone.
     """
-    gets.further().is_counted = False
+    reads.further().is_counted = False
     found: list[int] = []
     with queue.lock:
         queue.check_there(subscription)
-        if not subscription.is_guarded or subscription.admits(gets):
+        if not subscription.is_guarded or subscription.admits(reads):
             for position in positions:
                 if subscription.may_pick(position):
                     for run in subscription.take_part(position, position + 1):
-                        gets.note(queue, subscription, *run)
+                        reads.note(queue, subscription, *run)
                         found.append(position)
     return found

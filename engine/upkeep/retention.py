@@ -27,7 +27,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading import position_search
 from quire.engine.transactions.context import Context
-from quire.engine.transactions.gets import Gets
+from quire.engine.transactions.reads import TransactionReads
 from quire.env.interpreter import RLock
 from quire.errors import QueueFull, QuireError
 from quire.intervals import IntervalSet
@@ -241,9 +241,9 @@ class Retention:
         return total, position
 
 
-def _take_superseded(gets: Gets, queue: Queue, runs: MessageRuns) -> None:
+def _take_superseded(reads: TransactionReads, queue: Queue, runs: MessageRuns) -> None:
     """Take what is not read of these positions, of each subscription, but what somebody holds."""
-    gets.further().is_counted = False
+    reads.further().is_counted = False
     with queue.lock:
         for each in queue.readers():
             if queue.dropped or each.removed or each.seeker is not None:
@@ -251,4 +251,4 @@ def _take_superseded(gets: Gets, queue: Queue, runs: MessageRuns) -> None:
             for start, end in runs:
                 reserved = IntervalSet.from_list(each.held_in(start, end))
                 for part in reserved.gaps(start, end):
-                    take_part(gets, queue, each, *part)
+                    take_part(reads, queue, each, *part)

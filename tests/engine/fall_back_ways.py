@@ -21,11 +21,11 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.queue_log import QueueLog
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import commit_record, format
-from quire.engine.transactions import arrow_slices, puts
-from quire.engine.transactions.gets import Gets
-from quire.engine.transactions.puts import Puts
+from quire.engine.transactions import arrow_slices, writes
+from quire.engine.transactions.reads import TransactionReads
 from quire.engine.transactions.registry import Registry
 from quire.engine.transactions.streaming import StreamPut
+from quire.engine.transactions.writes import TransactionWrites
 from quire.journal import Journal
 
 WAYS = (
@@ -64,7 +64,7 @@ class Watch:
 
     # Called before, with what the function is given
 
-    def fill(self, own: Puts) -> None:
+    def fill(self, own: TransactionWrites) -> None:
         if own._buffer is None:
             later = own.by_queue and not own.large
             self.count["its full form later" if later else "its full form from the beginning"] += 1
@@ -72,7 +72,7 @@ class Watch:
     def place(self, own: Committer, groups: Any, inline_limit: int) -> None:
         self.count["blocks that were spilled"] += format.DATA in _kinds(groups)
 
-    def to_files(self, own: Puts, may_wait_bytes: int) -> None:
+    def to_files(self, own: TransactionWrites, may_wait_bytes: int) -> None:
         self.count["turned large"] += not own.large
         most = _now(written_messages, "LTDS_WRITERS")
         self.count["files that are not kept open"] += len(own.by_queue) > most
@@ -136,7 +136,7 @@ class Watch:
     def row_slices(self, _: Any, rows: Any) -> None:
         self.count["rows in slices"] += len(list(arrow_slices.row_slices(rows))) > 1
 
-    def joined(self, joined: Any, own: Gets) -> None:
+    def joined(self, joined: Any, own: TransactionReads) -> None:
         self.count["runs joined"] += joined is not own.taken
 
     def at_hand(self, found: bool, *_: Any) -> None:
@@ -144,8 +144,8 @@ class Watch:
 
 
 BEFORE: tuple[tuple[Any, str, Callable[..., None]], ...] = (
-    (Puts, "fill", Watch.fill),
-    (Puts, "_to_files", Watch.to_files),
+    (TransactionWrites, "fill", Watch.fill),
+    (TransactionWrites, "_to_files", Watch.to_files),
     (Committer, "place", Watch.place),
     (Registry, "relieve", Watch.relieve),
     (Mover, "_merge", Watch.merge),
@@ -161,8 +161,8 @@ AFTER: tuple[tuple[Any, str, Callable[..., None]], ...] = (
     (Journal, "_make_room", Watch.buffer),
     (Sequencer, "_collect", Watch.collected),
     (arrow_slices, "slices_of", Watch.slices),
-    (puts, "row_slices", Watch.row_slices),
-    (Gets, "to_read", Watch.joined),
+    (writes, "row_slices", Watch.row_slices),
+    (TransactionReads, "to_read", Watch.joined),
     (State, "at_hand", Watch.at_hand),
 )
 CALLED: tuple[tuple[Any, str, str], ...] = (

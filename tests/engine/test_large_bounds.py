@@ -181,8 +181,8 @@ def test_files_are_freed_slice_by_slice(way: str, limits: Limits) -> None:
         txn = store.transaction(large=True)
         for _ in range(10):
             txn.put_many("q", [b"x" * (1 << 18)])
-        assert txn._puts is not None
-        next(iter(txn._puts.by_queue.values())).write_out(close=True)
+        assert txn._writes is not None
+        next(iter(txn._writes.by_queue.values())).write_out(close=True)
         getattr(txn, way)()
         if way == "commit":
             assert len(take(store, "q")) == 10

@@ -49,7 +49,7 @@ class Figure:
         """What the write buffer holds of the queue, by transaction."""
         held = {}
         for name, transaction in self.transactions.items():
-            puts = transaction._puts
+            puts = transaction._writes
             written = (
                 None if puts is None else puts.by_queue.get(self.store._context.state.queue(queue))
             )

@@ -114,7 +114,7 @@ def test_a_topic_that_became_a_work_queue_is_not_subscribed(
 def in_memory(store: Store) -> int:
     """What open transactions hold."""
     open_ones = [t for t in store._context.registry if isinstance(t, Transaction)]
-    puts = [t._puts for t in open_ones if t._puts is not None]
+    puts = [t._writes for t in open_ones if t._writes is not None]
     files = sum(part.waiting_bytes for own in puts for part in own.by_queue.values())
     return files + sum(own.buffered_bytes for own in puts)
 

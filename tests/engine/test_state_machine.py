@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from quire.engine import EmbeddedStore as Store
 from quire.engine.commits.commit_plan import CommitPlan
 from quire.engine.commits.committer import Committer
-from quire.engine.transactions.gets import Gets
+from quire.engine.transactions.reads import TransactionReads
 from quire.errors import (
     AlreadyCommitted,
     KeyHeld,
@@ -467,7 +467,9 @@ def test_a_broken_store_is_caught(monkeypatch: pytest.MonkeyPatch, broken: str) 
 
         monkeypatch.setattr(Committer, "commit", commit)
     else:
-        monkeypatch.setattr(Gets, "give_back", lambda self, _reason=None: self.taken.clear())
+        monkeypatch.setattr(
+            TransactionReads, "give_back", lambda self, _reason=None: self.taken.clear()
+        )
     # A prepared transaction without its reads is a record that no reader takes: the store ends.
     with pytest.raises((AssertionError, QueueInUse, StoreClosed, StoreCorrupt)):
         run(2000, 40, (Phase.generate,))  # it ends at the first that is caught

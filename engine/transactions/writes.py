@@ -57,7 +57,7 @@ from .own_requests import OwnRequests
 from .waiting_for_room import put_on_behalf
 
 
-class Puts:
+class TransactionWrites:
     """See the module."""
 
     __slots__ = (
@@ -96,7 +96,7 @@ class Puts:
 
     # Putting
 
-    def one(
+    def put_message(
         self,
         queue: str,
         content: bytes,
@@ -110,7 +110,7 @@ class Puts:
         if fields is not None and target is not None and fields.columns & target.space.looked_at:
             check_obeyed(target.config, asked_of(fields), is_moved=is_moved)
             if fields.reply_to and not is_moved and (asked := arrival_of(queue, fields)):
-                found = self.one(queue, content, fields, charge, is_moved=True)
+                found = self.put_message(queue, content, fields, charge, is_moved=True)
                 self.owe(asked)
                 return found
         if self.is_light:
@@ -150,29 +150,31 @@ class Puts:
         self.lost = False
         return id_of(known, known.count - 1)
 
-    def row(
+    def put_row(
         self, queue: str, value: object, fields: Fields | None, *, is_moved: bool = False
     ) -> MessageId:
         """One row, of a mapping or a batch."""
-        ids = self.rows(
+        ids = self.put_rows(
             queue,
             lambda words, priority: [one_row(words, value, fields, priority)],
             is_moved=is_moved,
         )
         return ids[0]
 
-    def once(self, request_id: str | None, queue: str, put: Callable[[], MessageId]) -> MessageId:
+    def put_once(
+        self, request_id: str | None, queue: str, put: Callable[[], MessageId]
+    ) -> MessageId:
         """What `put` puts or, where the request id is known, what was put with it."""
-        return put() if request_id is None else self.known().once(request_id, queue, put)
+        return put() if request_id is None else self.own_requests().once(request_id, queue, put)
 
-    def known(self) -> OwnRequests:
+    def own_requests(self) -> OwnRequests:
         """Those that were put with a request id, and what is known of request ids."""
         if self.requests is None:
             state, journal = self._context.state, self._context.journal
             self.requests = OwnRequests(state, journal.max_group_bytes)
         return self.requests
 
-    def rows(
+    def put_rows(
         self, queue: str, made_for: Callable[[str, int], list[Rows]], *, is_moved: bool = False
     ) -> MessageIds:
         """All rows made for the queue's schema and default priority or, with an error, none."""
@@ -194,13 +196,13 @@ class Puts:
 
         return self._put_all(queue, charge, count, add, most, asked, is_row=True)
 
-    def many(self, queue: str, payloads: Any, *, is_moved: bool = False) -> MessageIds:
+    def put_batch(self, queue: str, payloads: Any, *, is_moved: bool = False) -> MessageIds:
         """All of them or, with an error, none."""
         target = self._context.state.queue(queue)
         if (codec := target.config.properties.codec) is not None:
             payloads = value_encoding.encoded_values(queue, codec, payloads)
         if target.space.is_typed:
-            return self.rows(
+            return self.put_rows(
                 queue,
                 lambda words, priority: rows_of(words, payloads, priority),
                 is_moved=is_moved,
@@ -217,7 +219,7 @@ class Puts:
 
         return self._put_all(queue, parts.charge, parts.count, add, parts.largest_charge, asked)
 
-    def block(self, queue: str, data: Bytes, *, is_moved: bool = False) -> MessageIds:
+    def put_block(self, queue: str, data: Bytes, *, is_moved: bool = False) -> MessageIds:
         """The messages of one encoded block, verified first."""
         block = check_block(data)
         words = block.words if isinstance(block, RowBlock) else None
@@ -234,7 +236,7 @@ class Puts:
         most = block.largest_charge
         return self._put_all(queue, charge, count, add, most, asked, is_row=is_row)
 
-    def file(self, queue: str, ltds_id: int) -> MessageIds:
+    def adopt_file(self, queue: str, ltds_id: int) -> MessageIds:
         """The messages of a file that another process wrote."""
         check_name(queue, "queue")
         check_foreign(ltds_id)
@@ -296,7 +298,7 @@ class Puts:
             raise TransactionError(
                 f"{self.streams} messages are being put as streams: finish or abandon them first"
             )
-        put_on_behalf(self._context, self._owed, self.one)
+        put_on_behalf(self._context, self._owed, self.put_message)
 
     def _tell_unread(self, queue: Queue) -> None:
         """Of a transaction of this process's user, as the others wait for no room (NR1)."""
@@ -360,7 +362,7 @@ class Puts:
             queue.space.abandon(written.charge, written.count)
             del self.by_queue[queue]
 
-    def open(self, queue: str) -> Written:
+    def open_queue(self, queue: str) -> Written:
         """What was put to the queue, which is opened if it was not."""
         buffer = self.fill()
         target = self._context.state.queue(queue)
@@ -395,7 +397,7 @@ class Puts:
         space.check_form(is_row=is_row)
         if largest is not None and space.most_bytes is not None:
             space.check_size(largest())
-        written = self.open(queue)
+        written = self.open_queue(queue)
         self._make_room(written)
         self.take_space(written, charge, messages)
         return written

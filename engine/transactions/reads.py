@@ -44,7 +44,7 @@ IN_WHOLE: Final = cast("Message", object())
 GotRuns = tuple[Queue, Subscription, list[tuple[int, int]]]  # what a call took
 
 
-class Gets:
+class TransactionReads:
     """See the module."""
 
     __slots__ = ("_batch", "_block", "context", "extra", "pending", "spread", "taken")
@@ -65,7 +65,7 @@ class Gets:
         self.extra = self.extra or ExtraReads(self.context)
         return self.extra
 
-    def one(self, source: str) -> Message | None:
+    def next_message(self, source: str) -> Message | None:
         """The next message, if there is one: at its first delivery. It is `pending`.
 
         Where it is not simply the next one, or was given back before: `IN_WHOLE`. Then it is to be
