@@ -66,17 +66,17 @@ class DueTimes:
         """The first one after a time; None: there is none within 50 years."""
         return next(self._from(time_us), None)
 
-    def latest(self, start_us: int, end_us: int, most: int) -> list[int]:
+    def latest(self, start_us: int, end_us: int, limit: int) -> list[int]:
         """Return the last times after the start, up to the end, at most so many."""
         window_us = FIRST_WINDOW_US
         while True:
             begin_us = max(start_us, end_us - window_us)
-            found: deque[int] = deque(maxlen=most)
+            found: deque[int] = deque(maxlen=limit)
             for due_us in self._from(begin_us):
                 if due_us > end_us:
                     break
                 found.append(due_us)
-            if len(found) == most or begin_us == start_us:
+            if len(found) == limit or begin_us == start_us:
                 return list(found)
             window_us *= WIDER_WINDOW
 

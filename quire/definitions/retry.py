@@ -45,13 +45,13 @@ def check_retry(name: str, value: object) -> dict[str, Any] | None:
     policy = {"growth": "exponential", "cap": MAX_DELAY_SECONDS, "jitter": 0.0, **value}
     if policy["growth"] not in _GROWTHS:
         raise InvalidArgument(f"{name}: growth {policy['growth']!r:.100}: give one of {_GROWTHS}")
-    for field, most in (("delay", MAX_DELAY_SECONDS), ("cap", MAX_DELAY_SECONDS), ("jitter", 1.0)):
+    for field, limit in (("delay", MAX_DELAY_SECONDS), ("cap", MAX_DELAY_SECONDS), ("jitter", 1.0)):
         number = seconds_of(policy.get(field))
         is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
         least = 0 if field == "jitter" else math.ulp(0.0)
-        if not is_number or not least <= cast(float, number) <= most:
+        if not is_number or not least <= cast(float, number) <= limit:
             above = "from" if field == "jitter" else "above"
-            raise InvalidArgument(f"{name}: {field} {number!r:.100}: give {above} 0, up to {most}")
+            raise InvalidArgument(f"{name}: {field} {number!r:.100}: give {above} 0, up to {limit}")
         policy[field] = float(cast(float, number))
     return policy
 

@@ -71,39 +71,39 @@ class PayloadReader:
         if size is not None and size >= 0:
             left = min(left, size)
         check_fits(left)
-        here = self._here() if left else memoryview(b"")
-        if left <= len(here):
+        chunk = self._chunk_here() if left else memoryview(b"")
+        if left <= len(chunk):
             self._at += left
-            return bytes(here[:left])
+            return bytes(chunk[:left])
         found = bytearray(left)
         self.readinto(found)
         return bytes(found)
 
     def read1(self, size: int = -1) -> bytes:
         """Read up to `size` bytes, and not beyond the end of a chunk. Raises as `read`."""
-        piece = bytes(self._here()[: size if size >= 0 else None])
+        piece = bytes(self._chunk_here()[: size if size >= 0 else None])
         self._at += len(piece)
         return piece
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         """Fill a buffer; how many bytes: fewer than it has at the end only. Raises as `read`."""
         target = memoryview(buffer).cast("B")
-        done = 0
-        while done < len(target):
-            here = self._here()[: len(target) - done]
-            if not here:
+        filled = 0
+        while filled < len(target):
+            chunk = self._chunk_here()[: len(target) - filled]
+            if not chunk:
                 break
-            target[done : done + len(here)] = here
-            done += len(here)
-            self._at += len(here)
-        return done
+            target[filled : filled + len(chunk)] = chunk
+            filled += len(chunk)
+            self._at += len(chunk)
+        return filled
 
     def readline(self, size: int | None = -1) -> bytes:
         """Read up to the next b"\n", and with it, or up to `size` bytes. Raises as `read`."""
-        most = self.size if size is None or size < 0 else size
+        limit = self.size if size is None or size < 0 else size
         line = bytearray()
-        while len(line) < most and (here := self._here()[: most - len(line)]):
-            piece, newline, _ = bytes(here).partition(b"\n")
+        while len(line) < limit and (chunk := self._chunk_here()[: limit - len(line)]):
+            piece, newline, _ = bytes(chunk).partition(b"\n")
             line += piece + newline
             self._at += len(piece) + len(newline)
             check_fits(len(line))
@@ -167,7 +167,7 @@ class PayloadReader:
     def __repr__(self) -> str:
         return f"<PayloadReader at {self._at} of {self.size} bytes>"
 
-    def _here(self) -> memoryview:
+    def _chunk_here(self) -> memoryview:
         """Return the bytes in memory from this place on: at least one, but at the end."""
         self._check_open()
         if self._at >= self.size:
