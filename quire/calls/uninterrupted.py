@@ -32,8 +32,9 @@ store looks when it is opened, and in its maintenance (`look_around`): a handler
 held back from then on.
 
 A put to or a get from an open transaction, which takes two microseconds, only notes its thread
-(UI3): what it does steps back by itself, whatever interrupts it. So does the rollback of one that
-has put a few messages and got none: what interrupts it leaves from there once it is done.
+(UI3): one step makes it whole, and whatever interrupts it comes before or after that. The rollback
+of one that has put a few messages and got none notes its thread, too: what interrupts it leaves
+from there once it is done.
 """
 
 from __future__ import annotations

@@ -124,3 +124,23 @@ def test_a_rollback_after_an_interrupt_gives_all_back(
                     got = [bytes(message.payload) for message in transaction.get_many(queue, 10)]
                     assert (moment, got) == (moment, [b"0", b"1", b"2"])
     assert moment > 10
+
+
+@pytest.mark.cases(2)
+@pytest.mark.parametrize("source", ["a", "by-priority"])
+def test_an_interrupted_get_takes_nothing_though_its_transaction_commits(source: str) -> None:
+    """At each moment of a get: what its caller was not given is there again, and nothing else."""
+    load_rest(("quire",))
+    moment, interrupted = 0, True
+    with Store.open("/store", env=SimEnv(), background=False) as store:
+        order = "priority" if source == "by-priority" else "commit"
+        store.create_queue(source, kind="work", order=order)
+        while interrupted:
+            moment += 1
+            store.put(source, b"x")
+            transaction = store.transaction()
+            given: list[object] = []
+            interrupted = at_moment(lambda: given.append(transaction.get(source)), moment)  # noqa: B023
+            transaction.commit()
+            assert (moment, len(given) + len(store.get_many(source))) == (moment, 1)
+    assert moment > 10
