@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from .client.remote_store import RemoteStore
     from .client.remote_transaction import RemoteTransaction
     from .ownership.owner_process import LOCKED_EXIT_STATUS, OwnerProcess
-    from .server.service_manager import READY, STOPPING, notify
-    from .server.signals import on_hangup, stop_on_signals
+    from .server.signals import READY, STOPPING, notify, on_hangup, stop_on_signals
     from .server.store_server import StoreServer
     from .wire.address import Address, read_address
 else:
@@ -23,15 +22,15 @@ else:
         globals(),
         {
             "LOCKED_EXIT_STATUS": "quire.remote.ownership.owner_process",
-            "READY": "quire.remote.server.service_manager",
-            "STOPPING": "quire.remote.server.service_manager",
+            "READY": "quire.remote.server.signals",
+            "STOPPING": "quire.remote.server.signals",
             "Address": "quire.remote.wire.address",
             "OwnerProcess": "quire.remote.ownership.owner_process",
             "RemoteStore": "quire.remote.client.remote_store",
             "RemoteTransaction": "quire.remote.client.remote_transaction",
             "StoreServer": "quire.remote.server.store_server",
             "join": "quire.remote.client.joining",
-            "notify": "quire.remote.server.service_manager",
+            "notify": "quire.remote.server.signals",
             "on_hangup": "quire.remote.server.signals",
             "read_address": "quire.remote.wire.address",
             "stop_on_signals": "quire.remote.server.signals",

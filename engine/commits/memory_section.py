@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from quire.batches.packing import split
 from quire.block import EncodedBlock
 from quire.engine.live_state.live_state import State
-from quire.engine.pages.memory_blocks import MemoryBlocks
+from quire.engine.pages.block_places import MemoryBlocks
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.records.commit_record import LedgerEntry, Part, Read
 from quire.engine.state.durable_state import OPEN, DurableQueue

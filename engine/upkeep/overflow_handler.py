@@ -21,7 +21,6 @@ Source of the first: "Managing message queues" (JP 2008-547130), paragraph 0066.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -39,7 +38,7 @@ from quire.intervals import IntervalSet
 from quire.limits import DEAD_LETTERS_AT_ONCE, PURGED_AT_ONCE, PURGED_RUNS
 
 from .dead_letters import DeadLetters, put_letter, report_all
-from .own_transaction import MessageRuns, own_transaction, take_oldest
+from .own_transaction import MessageRuns, own_transaction, run_parts, take_oldest
 from .retention import Retention
 
 DROPPED_KEY: Final = "quire.dropped:{}"
@@ -117,8 +116,8 @@ class OverflowHandler:
         if overflow == DEAD_LETTER:
             if not subscriptions:  # they are nobody's
                 return False
-            some = [self._move(queue, subscriptions, part) for part in _parts(oldest)]
-            return sum(some) > 0
+            parts = run_parts(oldest, DEAD_LETTERS_AT_ONCE)
+            return sum([self._move(queue, subscriptions, part) for part in parts]) > 0
         if not subscriptions:
             start, end = oldest[0][0], oldest[-1][1]
             is_counted = not queue.is_volatile
@@ -156,23 +155,6 @@ class OverflowHandler:
                     put_letter(txn, str(target), message, "", OVERFLOW, now_us)
             txn.commit()
         return sum(end - start for start, end in taken)
-
-
-def _parts(runs: MessageRuns) -> Iterator[MessageRuns]:
-    """Yield the runs, as many messages at a time as one commit moves."""
-    some: MessageRuns = []
-    left = DEAD_LETTERS_AT_ONCE
-    for start, end in runs:
-        while start < end:
-            stop = min(end, start + left)
-            some.append((start, stop))
-            left -= stop - start
-            start = stop
-            if not left:
-                yield some
-                some, left = [], DEAD_LETTERS_AT_ONCE
-    if some:
-        yield some
 
 
 def dropped(context: Context, queue: Queue) -> int:

@@ -6,7 +6,7 @@ nobody either, and is given back as if it had not been taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from quire.batches import delivered_messages
 from quire.engine.queues.queue import Queue
@@ -15,7 +15,7 @@ from quire.engine.transactions.context import Context
 from quire.engine.transactions.reads import TransactionReads
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.errors import QueueInUse
-from quire.limits import EXPIRED_AT_ONCE, LET_GO_AT_ONCE, PURGED_RUNS
+from quire.limits import EXPIRED_AT_ONCE, LET_GO_AT_ONCE, PURGED_AT_ONCE, PURGED_RUNS
 from quire.messages.message import Message
 
 MessageRuns = list[tuple[int, int]]  # of positions
@@ -52,6 +52,25 @@ def pass_by(
             txn.commit()
         yield position, stop
         position = stop
+
+
+def run_parts(
+    runs: Iterable[tuple[int, int]], messages: int = PURGED_AT_ONCE
+) -> Iterator[MessageRuns]:
+    """Yield the runs, so many messages at a time as one commit takes."""
+    some: MessageRuns = []
+    left = messages
+    for start, end in runs:
+        while start < end:
+            stop = min(end, start + left)
+            some.append((start, stop))
+            left -= stop - start
+            start = stop
+            if not left or len(some) == PURGED_RUNS:
+                yield some
+                some, left = [], messages
+    if some:
+        yield some
 
 
 # By `EmbeddedTransaction.getting`

@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from quire.engine.commits.definitions import Definitions
 from quire.engine.finding.choice import ALL, Choice
@@ -22,9 +22,16 @@ from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
 from quire.errors import InvalidArgument
 from quire.intervals import IntervalSet
-from quire.limits import PURGED_AT_ONCE, PURGED_RUNS
+from quire.limits import PURGED_AT_ONCE
 
-from .own_transaction import MessageRuns, own_transaction, pass_by, pass_over, take_waiting
+from .own_transaction import (
+    MessageRuns,
+    own_transaction,
+    pass_by,
+    pass_over,
+    run_parts,
+    take_waiting,
+)
 
 
 def purge(
@@ -54,7 +61,7 @@ def purge(
             _note(gone, taken)
     else:
         for reader in readers:
-            for some in _parts(context.chooser.finder.runs(queue, reader, choice, end)):
+            for some in run_parts(context.chooser.finder.runs(queue, reader, choice, end)):
                 _note(gone, _take(context, queue, [reader], end, some))
     keeper = queue.keeper
     if subscription is None and keeper is not None:
@@ -94,28 +101,11 @@ def _pass_some(
     context: Context, queue: Queue, keeper: Subscription, choice: Choice, end: int
 ) -> Iterator[tuple[int, int]]:
     """Let go of what all have read: the parts that are not kept any more for that."""
-    for some in _parts(context.chooser.finder.runs(queue, keeper, choice, end)):
+    for some in run_parts(context.chooser.finder.runs(queue, keeper, choice, end)):
         with own_transaction(context, "purge") as txn:
             pass_over(txn, queue, keeper, some)
             txn.commit()
         yield from some
-
-
-def _parts(runs: Iterable[tuple[int, int]]) -> Iterator[MessageRuns]:
-    """Yield as many of the runs at a time as one commit takes."""
-    some: MessageRuns = []
-    left = PURGED_AT_ONCE
-    for start, end in runs:
-        while start < end:
-            stop = min(end, start + left)
-            some.append((start, stop))
-            left -= stop - start
-            start = stop
-            if not left or len(some) == PURGED_RUNS:
-                yield some
-                some, left = [], PURGED_AT_ONCE
-    if some:
-        yield some
 
 
 def _note(gone: IntervalSet, runs: MessageRuns) -> None:

@@ -1,4 +1,7 @@
-"""A graph as a picture: SVG, with queues and steps in layers, and how far behind each step is."""
+"""A graph as a picture: SVG, with queues and steps in layers, and how far behind each step is.
+
+Its text is made to fit into the boxes in whichever font its reader has.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from quire.limits import (
     DRAWN_MARGIN,
     DRAWN_NAME_SIZE,
     DRAWN_PADDING,
+    DRAWN_SMALLEST,
     DRAWN_WIDTH,
     DRAWN_WORDS_SIZE,
 )
@@ -24,7 +28,6 @@ from quire.limits import (
 from .definition import GraphDefinition, StepDefinition
 from .graph_progress import GraphSight, QueueSight, StepSight
 from .layout import GraphLayout, arrange
-from .lettering import count, fitted
 
 _STYLE: Final = """
 .quire text { font-family: system-ui, "Helvetica Neue", Arial, sans-serif; text-anchor: middle; }
@@ -225,3 +228,48 @@ def _step_title(step: StepDefinition, seen: StepSight | None) -> str:
         f"{_count(each.lag_messages, 'message')} of {each.queue} to read" for each in seen.inputs
     )
     return "; ".join([title, *lags])
+
+
+_NARROW: Final = frozenset("iljI.,:;|!' ")
+_SLIM: Final = frozenset("frt-_()/[]{}")
+_WIDE: Final = frozenset("mwMW@%…")
+
+
+def ems(text: str) -> float:
+    """Return about how wide it is, in bold letters, in units of their size: DejaVu's are wide."""
+    return sum(map(_ems_of, text))
+
+
+def _ems_of(letter: str) -> float:
+    if letter in _NARROW:
+        return 0.4
+    if letter in _SLIM:
+        return 0.5
+    if letter in _WIDE:
+        return 1.11
+    return 0.86 if letter.isupper() or letter > "\xff" else 0.72
+
+
+def fitted(text: str, size: float, room: float) -> tuple[str, float]:
+    """The text, and the size of its letters: smaller if need be, cut where they were too small."""
+    smallest = size * DRAWN_SMALLEST
+    wide = ems(text)
+    if wide * smallest <= room:
+        return text, min(size, room / wide) if wide else size
+    kept, left = 0, room / smallest - ems("…")
+    while left >= _ems_of(text[kept]):
+        left -= _ems_of(text[kept])
+        kept += 1
+    return f"{text[:kept]}…", smallest
+
+
+def count(number: int) -> str:
+    """A number in few letters: 9,999, then 10.0k, 12.3M and so on."""
+    if number < 10_000:
+        return f"{number:,}"
+    amount, units = float(number), "kMGT"
+    unit = -1
+    while unit < 0 or (amount >= 999.5 and unit < len(units) - 1):
+        amount /= 1000
+        unit += 1
+    return f"{amount:.1f}{units[unit]}" if amount < 99.95 else f"{amount:.0f}{units[unit]}"

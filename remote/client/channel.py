@@ -30,6 +30,7 @@ from quire.errors import ConnectionLost, RemoteError
 from quire.limits import ANSWER_SECONDS
 from quire.messages.message_id import PutId
 from quire.remote.limits import BACKLOG_PAUSE_SECONDS, HELLO_SECONDS
+from quire.remote.wire.address import Endpoint
 from quire.remote.wire.failures import raise_error
 from quire.remote.wire.incoming_frames import Incoming
 from quire.remote.wire.protocol import (
@@ -60,7 +61,6 @@ from quire.remote.wire.sockets import (
     shut,
     tells_of_unread,
 )
-from quire.remote.wire.urls import Endpoint
 from quire.reports.info import TransactionState
 
 from .overdue_requests import overdue

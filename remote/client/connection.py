@@ -35,9 +35,9 @@ from quire.limits import (
     JOIN_SECONDS,
 )
 from quire.remote.limits import HELLO_SECONDS, MAX_IDLE_CHANNELS, MAX_WAIT_SECONDS
+from quire.remote.wire.address import place_of
 from quire.remote.wire.protocol import Header, Role, field
 from quire.remote.wire.sockets import now
-from quire.remote.wire.urls import place_of
 
 from .channel import Channel, StreamEnded
 from .overdue_requests import overdue

@@ -8,9 +8,8 @@ from quire.env import Env
 from quire.errors import ConnectionLost, StoreError
 from quire.limits import DEFAULT_CALL_TIMEOUT
 from quire.remote.limits import HELLO_SECONDS
-from quire.remote.wire.address import ADDRESS_NAME, read_address, run_directory
+from quire.remote.wire.address import ADDRESS_NAME, place_of, read_address, run_directory
 from quire.remote.wire.sockets import close, connect
-from quire.remote.wire.urls import place_of
 
 from .remote_store import RemoteStore
 

@@ -17,15 +17,18 @@ from quire.env import Env
 from quire.errors import RemoteError
 from quire.remote.wire.address import (
     Address,
+    TcpPlace,
     choose_socket_path,
+    place_of,
     read_address,
     remove_address,
     remove_socket,
     run_directory,
+    tcp_url,
+    unix_url,
     write_address,
 )
 from quire.remote.wire.sockets import listen
-from quire.remote.wire.urls import TcpPlace, place_of, tcp_url, unix_url
 
 
 class Entrance:

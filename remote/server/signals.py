@@ -1,12 +1,14 @@
-"""What a process that owns a store does when it is sent a signal.
+"""The process that owns a store and its environment: signals, and what a service manager learns.
 
 A signal handler runs in the midst of whatever the main thread does, perhaps while that holds the
 lock of the very object that the handler would use. So a handler here writes a byte to a socket and
-nothing else; whoever waits reads the socket.
+nothing else; whoever waits reads the socket. A service manager is notified by the protocol of
+sd_notify(3).
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import signal
@@ -15,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from typing import Final
 
 from quire.calls.wake_up import Thread
 
@@ -143,3 +146,24 @@ def on_hangup(action: Callable[[], None]) -> Iterator[None]:
         flag.set()
         thread.join()
         flag.close()
+
+
+READY: Final = "READY=1"
+STOPPING: Final = "STOPPING=1"
+
+_log = logging.getLogger("quire.remote")
+
+
+def notify(state: str) -> None:
+    """Tell it, if there is one: NOTIFY_SOCKET says where it listens."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    if address.startswith("@"):  # a name that is no file's
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.connect(address)
+            manager.sendall(state.encode())
+    except OSError as error:
+        _log.warning("the service manager at NOTIFY_SOCKET cannot be told %r: %s", state, error)

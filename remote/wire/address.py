@@ -1,4 +1,4 @@
-"""Where a store's owner listens: a socket that only the store's user can reach.
+"""The address of a store's owner: a socket that only the store's user can reach, or a port.
 
 AD1. The socket is `<store>/run/quire.sock`, with mode 0600, in a directory of mode 0700.
 AD2. `<store>/run/address` names the socket, the owner's process and its epoch. It is replaced
@@ -7,6 +7,9 @@ AD2. `<store>/run/address` names the socket, the owner's process and its epoch. 
 - The owner may have the store at another path than who reads the address: in two containers, a
     directory is mounted at a place of each one's own. The socket stands beside the address.
 - Only the holder of the store's lock writes here, and replaces whatever file it finds.
+UR1. As a text an address is `quire+unix:///path/of/socket` or `quire://127.0.0.1:port`. The rest of
+    a Unix socket's URL is its path as it is: nothing in it is quoted, any character may be there.
+- TCP is served and joined on this machine only.
 """
 
 from __future__ import annotations
@@ -15,15 +18,14 @@ import contextlib
 import json
 import os
 import stat
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from quire.env import Env
-from quire.errors import StoreError, StoreFailed
-
-from .urls import unix_url
+from quire.errors import InvalidArgument, StoreError, StoreFailed
+from quire.remote.limits import MAX_PORT
 
 RUN_DIRECTORY: Final = "run"
 SOCKET_NAME: Final = "quire.sock"
@@ -117,3 +119,51 @@ def _make_private(directory: str) -> None:
         )
     if stat.S_IMODE(status.st_mode) != 0o700:
         os.chmod(directory, 0o700)
+
+
+UNIX: Final = "quire+unix://"
+TCP: Final = "quire://"
+LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
+
+
+class TcpPlace(NamedTuple):
+    """A port of this machine."""
+
+    host: str
+    port: int
+
+
+Endpoint = str | TcpPlace  # a path, or a port
+
+
+def unix_url(path: str) -> str:
+    """The URL of a Unix socket."""
+    return UNIX + path
+
+
+def tcp_url(host: str, port: int) -> str:
+    """The URL of a port; an IPv6 address has its brackets."""
+    return f"{TCP}{host}:{port}"
+
+
+def place_of(url: object) -> Endpoint:
+    """Return the endpoint that a URL names. Raises InvalidArgument."""
+    if isinstance(url, str):
+        if url.startswith(UNIX + "/"):
+            return url.removeprefix(UNIX)
+        host, _, port = url.removeprefix(TCP).rpartition(":")
+        if url.startswith(TCP) and host in LOOPBACK and _is_port(port):
+            return TcpPlace(host, int(port))
+    raise InvalidArgument(
+        f"{url!r:.200}: give a URL {UNIX}/path/of/socket or {TCP}127.0.0.1:port; other machines are"
+        " not let in"
+    )
+
+
+def path_of(url: str) -> str | None:
+    """The path in the URL of a Unix socket; None for other URLs."""
+    return url.removeprefix(UNIX) if url.startswith(UNIX + "/") else None
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and int(text) <= MAX_PORT

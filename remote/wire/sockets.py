@@ -42,7 +42,7 @@ from quire.remote.limits import (
     SEND_SECONDS,
 )
 
-from .urls import Endpoint, TcpPlace
+from .address import Endpoint, TcpPlace
 
 _TIME: Final = struct.Struct("ll")  # struct timeval
 _sockets: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()  # from their beginning (SO3)

@@ -17,12 +17,11 @@ from msgspec.structs import replace
 
 from quire.arguments import check_name
 from quire.env import OsEnv
-from quire.errors import InvalidArgument, QueueFull
+from quire.errors import InvalidArgument
 from quire.graphs import step_state_name
 from quire.interface.starts import Time, check_time
 from quire.spark_graphs import connection
 from quire.spark_graphs.checkpoint.offsets import Positions
-from quire.spark_graphs.limits import FULL_PAUSE_SECONDS
 
 from .batches.batch_planner import Batch, Planner, release
 from .batches.task_store import StoreFiles
@@ -146,29 +145,16 @@ class Backfill:
                 values=values[0] if values else None,
                 values_name=name,
             )
-            try:
-                return batch.messages if self._committed(commit) else 0
-            except BaseException:
-                commit.discard()
-                raise
+            rest = None if step.when_full == "fail" else self._rest
+            return batch.messages if commit.commit_with_room(rest) else 0
         finally:
             release(path, batch)
 
-    def _committed(self, commit: StepCommit) -> bool:
-        """Waits for room, where the step does."""
-        pauses = iter(FULL_PAUSE_SECONDS)
-        pause = 0.0
-        while True:
-            try:
-                return commit.commit()
-            except QueueFull:
-                if self._step.when_full == "fail":
-                    raise
-                commit.refuse_too_large()
-            if has_ended(self._place.spark):
-                raise ended()
-            pause = next(pauses, pause)
-            self._env.sleep(pause)
+    def _rest(self, seconds: float, full: tuple[str, ...]) -> bool:
+        if has_ended(self._place.spark):
+            raise ended()
+        self._env.sleep(seconds)
+        return True
 
     def _bounds(self, store: Store, bound: Bound, *, first: bool) -> Positions:
         """Positions for each input."""

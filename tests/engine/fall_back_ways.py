@@ -15,8 +15,8 @@ from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.pending_sections import HeldSection, MovesSection, ValuesSection
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.live_state.live_state import State
+from quire.engine.pages.block_places import MemoryBlocks
 from quire.engine.pages.data_files import DataFiles
-from quire.engine.pages.memory_blocks import MemoryBlocks
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.queue_log import QueueLog
 from quire.engine.reading.block_reader import BlockReader

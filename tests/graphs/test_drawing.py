@@ -22,8 +22,8 @@ from quire.graphs import (
     draw,
     explain,
 )
+from quire.graphs.drawing import count
 from quire.graphs.layout import arrange
-from quire.graphs.lettering import count
 from quire.limits import DRAWN_WIDTH
 
 SHOP = GraphDefinition(

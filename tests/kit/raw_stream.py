@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from quire.arguments import Bytes
+from quire.remote.wire.address import place_of
 from quire.remote.wire.failures import raise_error
 from quire.remote.wire.incoming_frames import Incoming
 from quire.remote.wire.protocol import (
@@ -27,7 +28,6 @@ from quire.remote.wire.protocol import (
     greeting,
 )
 from quire.remote.wire.sockets import connect
-from quire.remote.wire.urls import place_of
 from tests.kit.waiting import SECONDS
 
 

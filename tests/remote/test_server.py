@@ -25,7 +25,7 @@ from quire.errors import (
 )
 from quire.remote import RemoteStore, StoreServer, read_address
 from quire.remote.server.signals import SignalFlag
-from quire.remote.wire.address import SOCKET_NAME
+from quire.remote.wire.address import SOCKET_NAME, path_of
 from quire.remote.wire.failures import raise_error
 from quire.remote.wire.protocol import (
     CALL,
@@ -38,7 +38,6 @@ from quire.remote.wire.protocol import (
     field,
     greeting,
 )
-from quire.remote.wire.urls import path_of
 from tests.kit.raw_stream import RawStream, call, commit, get, good_hello
 from tests.kit.waiting import SECONDS, eventually
 from tests.remote.plain_store import PlainStore, served

@@ -19,9 +19,8 @@ from quire.errors import (
 from quire.limits import MAX_ATTRIBUTES_BYTES
 from quire.messages.message_schema import MESSAGE_SCHEMA
 from quire.spark_graphs import connection
-from quire.spark_graphs.graphs.batches.batch_end import cut
 from quire.spark_graphs.graphs.batches.batch_inputs import Leased, arrow_columns
-from quire.spark_graphs.graphs.batches.batch_planner import Batch, Planner, release, standing
+from quire.spark_graphs.graphs.batches.batch_planner import Batch, Planner, cut, release, standing
 from quire.spark_graphs.graphs.batches.task_store import StoreFiles
 from quire.spark_graphs.graphs.definition import Limit, Step, limit_of, seconds_of
 from quire.spark_graphs.graphs.failures.dead_letters import (

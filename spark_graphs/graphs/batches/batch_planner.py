@@ -9,10 +9,17 @@ YPL1. A batch begins where the step's subscriptions stand, which move only by it
 YPL3. Where batches end behind markers (markers.py), no batch has messages from before and behind
     one. Without a limit a batch is all that lies before the markers, and they. What is more than a
     limit is taken in parts, the last of which has the markers of all inputs.
+
+YCU1. The inputs of a step end at one point of the store's commit order: of a transaction that has
+    put to several of them a batch has all messages, or none.
+YCU2. A batch has no more than its limits say; but one message at least, and where the inputs are
+    several the whole of one transaction.
+- No more places are looked at than about those of what is taken.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,16 +27,29 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from quire.errors import InvalidArgument, QuireError, SubscriptionNotFound
+from quire.errors import (
+    InvalidArgument,
+    PositionLost,
+    QueueNotFound,
+    QuireError,
+    SubscriptionNotFound,
+)
 from quire.spark_graphs import position_range
-from quire.spark_graphs.checkpoint.offsets import Positions
+from quire.spark_graphs.checkpoint.offsets import Positions, admit
 from quire.spark_graphs.graphs.definition import UNLIMITED, Limit
 from quire.spark_graphs.graphs.schemas import NO_SCHEMAS, Schemas
-from quire.spark_graphs.limits import DEFAULT_STEP_BYTES, MARKER_PIECES
+from quire.spark_graphs.limits import (
+    DEFAULT_STEP_BYTES,
+    FIRST_LOOK_MESSAGES,
+    LEASE_SECONDS,
+    LOOK_GROWTH,
+    MARKER_PIECES,
+    STEP_PIECES,
+)
+from quire.spark_graphs.planning.byte_limit import within
 from quire.spark_graphs.planning.lease_renewal import renewal_of
 from quire.spark_graphs.reading.partition import QueuePiece
 
-from .batch_end import cut, cut_bytes, with_few_pieces
 from .batch_inputs import Leased
 from .markers import AwaitedMarker, Markers
 from .task_store import TaskStore
@@ -223,3 +243,73 @@ def standing(store: Store, queues: Mapping[str, str]) -> Positions:
                 "has not read may be gone. Start the graph anew, which makes it again"
             )
     return found
+
+
+def cut(store: Store, begins: Positions, ends: Positions, limit: Limit) -> Positions:
+    """Return where the batch ends that begins there, none beyond the ends, of one point (YCU1).
+
+    The limit of bytes is not looked at: see `cut_bytes`.
+    """
+    found = admit(begins, ends, limit.messages)
+    if sum(found[queue] - begin for queue, begin in begins.items()) > FIRST_LOOK_MESSAGES:
+        found = with_few_pieces(store, begins, found, STEP_PIECES)
+    return _aligned(store, begins, found, ends)
+
+
+def cut_bytes(
+    store: Store, begins: Positions, found: Positions, ends: Positions, max_bytes: int
+) -> Positions:
+    """Return where it ends with about so many bytes at most, none beyond `found`."""
+    return _aligned(store, begins, within(store, begins, found, ends, max_bytes), ends)
+
+
+def with_few_pieces(store: Store, begins: Positions, ends: Positions, max_pieces: int) -> Positions:
+    """Ends, none beyond those given, before which there are not many more places than so many."""
+    found, room = dict(ends), max_pieces
+    for queue, begin in begins.items():
+        position, look = begin, FIRST_LOOK_MESSAGES
+        while position < ends[queue]:
+            stop = min(ends[queue], position + look)
+            try:
+                lease = store.integration.lease(
+                    queue, position, stop, seconds=LEASE_SECONDS, gaps=True
+                )
+            except (PositionLost, QueueNotFound):
+                break  # leasing the batch says what is to be done about it
+            store.integration.end_lease(lease.lease_id)
+            room -= len(lease.pieces)
+            position = stop
+            if room <= 0:
+                found[queue] = stop
+                break
+            look *= LOOK_GROWTH
+    return found
+
+
+def _aligned(store: Store, begins: Positions, found: Positions, ends: Positions) -> Positions:
+    """The last point of the commit order that is in no queue beyond these ends (YCU1, YCU2).
+
+    Commit times ascend in that order. So what was committed before a time is all before one point.
+    """
+    if len(begins) == 1 or found == ends:
+        return dict(found)
+    times = [
+        message.time
+        for queue, end in found.items()
+        if end < ends[queue]
+        for message in store.browse(queue, start=end, max_messages=1)
+    ]
+    time_us = min(times, default=math.inf)
+    if time_us == math.inf:
+        return dict(ends)
+    aligned = _before(store, int(time_us), begins, ends)
+    if aligned == begins:  # one transaction is more than the limit
+        aligned = _before(store, int(time_us) + 1, begins, ends)
+    return aligned
+
+
+def _before(store: Store, time_us: int, begins: Positions, ends: Mapping[str, int]) -> Positions:
+    return {
+        queue: max(begins[queue], min(end, store.admin.position_at(queue, time_us / 1e6)))
+        for queue, end in ends.items()
+    }

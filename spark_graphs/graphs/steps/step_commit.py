@@ -13,18 +13,19 @@ YSC4. A file that the transaction would have adopted is removed only where no co
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct, field
 
 from quire.env import Env, OsEnv
-from quire.errors import AlreadyCommitted, OutcomeUnknown, StoreFailed
+from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueFull, StoreFailed
 from quire.libraries import pa
 from quire.spark_graphs import connection, position_range
 from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.fragments.fragment_file import remove
 from quire.spark_graphs.graphs.functions.kept_values import KeptValues
+from quire.spark_graphs.limits import FULL_PAUSE_SECONDS
 from quire.spark_graphs.writing import sink_queues
 from quire.spark_graphs.writing.sink_committer import put_fragments
 
@@ -39,6 +40,10 @@ _log = logging.getLogger("quire.spark_graphs")
 def ledger_key(graph: str, step: str) -> str:
     """The ledger's name for a step of a graph."""
     return f"graph/{graph}/{step}"
+
+
+WaitForRoom = Callable[[float, tuple[str, ...]], bool]
+"""Rests so many seconds for room in the queues; False: the batch is given up."""
 
 
 class StepCommit(Struct):
@@ -69,6 +74,33 @@ class StepCommit(Struct):
             return self._is_found
         self._remove({each.shared_id for each in self.fragments})
         return True
+
+    def commit_with_room(self, rest: WaitForRoom | None) -> bool:
+        """Commit; while a queue has no room, again after each rest (YRN3).
+
+        `rest`: None: QueueFull is raised at once, as it is where no room would be enough. False: it
+        did not take effect, or the batch was given up. Where nothing is committed the fragments are
+        discarded.
+        """
+        pauses, pause = iter(FULL_PAUSE_SECONDS), 0.0
+        try:
+            while True:
+                try:
+                    return self.commit()
+                except QueueFull:
+                    if rest is None:
+                        raise
+                    self.refuse_too_large()
+                full = self.full() or tuple(self._shares())
+                while full:
+                    pause = next(pauses, pause)
+                    if not rest(pause, full):
+                        self.discard()
+                        return False
+                    full = self.full()
+        except BaseException:
+            self.discard()
+            raise
 
     def full(self) -> tuple[str, ...]:
         """The queues that have no room now for what goes to them, dead letters too."""

@@ -55,12 +55,11 @@ from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.limits import (
     ATTEMPTS_BEFORE_TELLING,
     FULL_HOLD_SECONDS,
-    FULL_PAUSE_SECONDS,
     MARKER_PAUSE_SECONDS,
     WATCH_SECONDS,
 )
 
-from .step_commit import StepCommit, ledger_key
+from .step_commit import StepCommit, WaitForRoom, ledger_key
 from .step_life import RunArguments, StepLife
 
 if TYPE_CHECKING:
@@ -458,9 +457,10 @@ class StepRunner(StepLife):
             self._env,
         )
         try:
-            is_done = self._committed(commit, batch)
-        except BaseException:
-            commit.discard()
+            is_done = commit.commit_with_room(self._rest_until_given_up())
+        except QueueFull:
+            if self.step.when_full == "wait" and batch.messages > 1:  # no room would be enough
+                self._planner.shrink(batch.messages // 2)
             raise
         if not is_done:
             self._known = None
@@ -477,39 +477,17 @@ class StepRunner(StepLife):
         self.tally.committed(number, came, went, dead, batch.removed, seconds)
         return True
 
-    def _committed(self, commit: StepCommit, batch: Batch) -> bool:
-        """Commit, waiting for room (YRN3); False: it was not done by this."""
+    def _rest_until_given_up(self) -> WaitForRoom | None:
+        """Return the rests of a batch that waits for room; None: the step fails instead."""
         until = self._env.monotonic() + FULL_HOLD_SECONDS
-        pauses = iter(FULL_PAUSE_SECONDS)
-        pause = 0.0
-        while True:
-            try:
-                return commit.commit()
-            except QueueFull:
-                if self.step.when_full == "fail":
-                    raise
-                self._refuse_too_large(commit, batch)
-            self.tally.full = commit.full() or self.step.writes
-            while True:
-                pause = next(pauses, pause)
-                self._wake.clear()
-                self._rest(Phase.WAITING, pause)
-                if self._stopping or self._env.monotonic() > until:
-                    commit.discard()
-                    return False
-                full = commit.full()
-                if not full:
-                    break
-                self.tally.full = full
 
-    def _refuse_too_large(self, commit: StepCommit, batch: Batch) -> None:
-        """Plan smaller batches, or raise QueueFull, where no room would ever be enough."""
-        try:
-            commit.refuse_too_large()
-        except QueueFull:
-            if batch.messages > 1:
-                self._planner.shrink(batch.messages // 2)
-            raise
+        def rest(seconds: float, full: tuple[str, ...]) -> bool:
+            self.tally.full = full
+            self._wake.clear()
+            self._rest(Phase.WAITING, seconds)
+            return not self._stopping and self._env.monotonic() <= until
+
+        return None if self.step.when_full == "fail" else rest
 
     # Dead letters that are put back
 
