@@ -45,15 +45,15 @@ FAULTS = [
     SeededFault(
         "an older opening of a session goes on",
         "quire/interface/sessions/session_record.py",
-        "if value is None or Opening.of(self.name, value) != self.opening:",
+        "if value is None or not Opening.of(self.name, value).is_same(self.opening):",
         "if value is None:",
         "tests/behaviour/test_sessions.py -k fences",
     ),
     SeededFault(
         "what was forgotten counts as never put",
         "quire/interface/sessions/session.py",
-        "return RequestState.FORGOTTEN if number <= dropped else RequestState.NOT_PUT",
-        "return RequestState.NOT_PUT",
+        "return RequestInfo(number, RequestState.FORGOTTEN if is_known else RequestState.NOT_PUT)",
+        "return RequestInfo(number, RequestState.NOT_PUT)",
         "tests/behaviour/test_sessions.py -k kept",
     ),
     SeededFault(
