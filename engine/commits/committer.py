@@ -27,7 +27,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from quire.block import EncodedBlock
 from quire.engine.live_state.live_state import State
@@ -75,12 +75,12 @@ from .pending_sections import (
     pack_sections,
 )
 from .sequencer import Sequencer
-from .transaction_change import TransactionChange
-from .written_messages import LonePut, Written, lone_block
+from .transaction_change import TransactionChange, new_change
+from .written_messages import Written, lone_block, lone_put
 
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
 N = TypeVar("N", Read, Failure)
-_NO_MORE: Final = CommitPlan()  # than the change says
+_NOTHING: Final = CommitPlan()  # but what the change says itself
 
 
 class Committing(Protocol):
@@ -152,18 +152,19 @@ class Committer:
         One that is prepared takes effect once it is decided.
         """
         state = self._state
-        taken, skipped, seeks = plan.taken, plan.skipped, plan.seeks
-        reads: Sequence[Read | TakenRow] = [*taken, *skipped] if skipped else taken
-        transaction.change = change = TransactionChange(
-            state, self._reader, transaction.id, transaction.durable, plan.written, reads,
-            plan.entries,
-        )  # fmt: skip
+        taken, seeks = plan.taken, plan.seeks
+        transaction.change = change = new_change(
+            state, self._reader, transaction.id, transaction.durable, plan
+        )
+        if plan.skipped:
+            change.reads = [*taken, *plan.skipped]
+        reads = change.reads
         if state.apart or seeks is not None or plan.values is not None:
             seeks = self._add_sections(plan, change)
         if (
             seeks is None
             and not self._locks_queues
-            and (not reads or (not skipped and _all_known(taken)) or state.at_hand(reads))
+            and (not reads or (reads is taken and _all_known(taken)) or state.at_hand(reads))
         ):
             self._take_steps(plan, change)
         else:
@@ -180,11 +181,12 @@ class Committer:
 
     def put(self, queue: Queue, payload: bytes, durable: bool = True) -> int:
         """Commit one plain message in a transaction of its own; return its id."""
-        lone: Any = LonePut(queue, payload, len(payload) + MESSAGE_OVERHEAD_BYTES)
-        change = TransactionChange(self._state, self._reader, 0, durable, (lone,), (), ())
+        lone = lone_put(queue, payload, len(payload) + MESSAGE_OVERHEAD_BYTES)
+        change = new_change(self._state, self._reader, 0, durable, _NOTHING)
+        change.written = (lone,)
         if queue.config.is_volatile:
             self._volatile.share(change, None, ())
-        self._take_steps(_NO_MORE, change)
+        self._take_steps(_NOTHING, change)
         if self._journal.end_lsn >= self.due_lsn:
             self._after_commit()
         return change.first_id if change.memory is None else change.memory.first_id
@@ -250,8 +252,9 @@ class Committer:
 
     def _record(self, notes: Sequence[PendingSection], *, durable: bool = True) -> None:
         """Commit sections and nothing else: no message, no read."""
-        change = TransactionChange(self._state, self._reader, 0, durable, (), (), (), notes)
-        self._take_steps(_NO_MORE, change)
+        change = new_change(self._state, self._reader, 0, durable, _NOTHING)
+        change.pending = notes
+        self._take_steps(_NOTHING, change)
 
     def after_commit(self) -> None:
         """For other changes than these: see whether there is something to do."""
@@ -344,7 +347,7 @@ class Committer:
         parts = [each for _, own in groups for each in own if isinstance(each, Part)]
         record = PrepareRecord(
             plan.xid, len(plan.taken), 0, parts, [Read(*read[:4]) for read in change.reads],
-            change.entries, attachment=0 if attachment is None else attachment.attachment_id,
+            [*change.entries], attachment=0 if attachment is None else attachment.attachment_id,
         )  # fmt: skip
         preparing.prepared = PreparedTransaction(record, preparing, change.transaction_id)
         return HeldSection(self._state, preparing.prepared, plan.values)
@@ -384,20 +387,20 @@ class Committer:
     def reserve(self, written: Iterable[Written], change: TransactionChange) -> None:
         """Step 2; `change.reserved` grows queue by queue, for `_undo`."""
         reserved = change.reserved
+        if not change.transaction_id:  # its space was not taken before
+            (part,) = written
+            queue = part.queue
+            with queue.admission:
+                if queue.dropped:
+                    raise QueueNotFound(f"there is no queue {queue.name!r}: it was just dropped")
+                queue.space.whole(part.charge)
+                reserved += (part,)  # no call: an interrupt cannot come in between
+            return
         for part in written:
             if not part.count:
                 continue  # nothing was put
             queue = part.queue
             space = queue.space
-            if not change.transaction_id:
-                with queue.admission:
-                    if queue.dropped:
-                        raise QueueNotFound(
-                            f"there is no queue {queue.name!r}: it was just dropped"
-                        )
-                    space.whole(part.charge)
-                    reserved += (part,)  # no call: an interrupt cannot come in between
-                continue
             reserving = space.reserving + 1
             plenty = self._plenty_bytes * (space.open_transactions + reserving)
             if not queue.dropped and space.capacity - space.used >= plenty:

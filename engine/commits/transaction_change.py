@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from msgspec import Struct
-
 from quire.engine.live_state.live_state import State
 from quire.engine.pages.block_places import Extent
 from quire.engine.queues.queue import TakenRow
@@ -21,6 +19,7 @@ from quire.engine.state.durable_state import OPEN, RowsByQueue
 from quire.engine.state.sections.section import Section
 from quire.journal import WholeRecord
 
+from .commit_plan import CommitPlan
 from .memory_section import MemorySection
 from .pending_sections import PendingSection
 from .written_messages import Written
@@ -28,8 +27,14 @@ from .written_messages import Written
 _put_id_and_time = format.ID_AND_TIME.pack_into
 
 
-class TransactionChange(Struct, eq=False):
-    """A change on its way through the steps of a commit, which fill it in."""
+class TransactionChange:
+    """A change on its way through the steps of a commit, which fill it in. See `new_change`."""
+
+    __slots__ = (
+        "applied", "blocks", "durable", "entries", "extents", "first_id", "groups", "head",
+        "memory", "messages", "pending", "reader", "reads", "record", "reserved", "sections",
+        "state", "time_us", "transaction_id", "written",
+    )  # fmt: skip
 
     state: State
     reader: BlockReader
@@ -38,23 +43,23 @@ class TransactionChange(Struct, eq=False):
     written: Collection[Written]  # without what is `memory`'s, as all that follows
     reads: Sequence[Read | TakenRow]
     entries: Sequence[LedgerEntry]
-    pending: Sequence[PendingSection] = ()  # its further sections
-    memory: MemorySection | None = None  # its share in volatile queues
+    pending: Sequence[PendingSection]  # its further sections
+    memory: MemorySection | None  # its share in volatile queues
     # Steps 2 and 3: what is undone where the record is not written.
-    reserved: list[Written] = []
-    extents: Collection[Extent] = ()
+    reserved: list[Written]
+    extents: Collection[Extent]
     # What is written, and its parts (see `Packed`).
-    record: WholeRecord = b""
-    head: bytearray = bytearray()
-    groups: RowsByQueue = ()
-    blocks: Sequence[tuple[int, bytes | bytearray]] = ()
-    messages: int = 0
+    record: WholeRecord
+    head: bytearray
+    groups: RowsByQueue
+    blocks: Sequence[tuple[int, bytes | bytearray]]
+    messages: int
     # Step 4.
-    first_id: int = 0  # of its messages in other than volatile queues
-    time_us: int = 0
+    first_id: int  # of its messages in other than volatile queues
+    time_us: int
     # Step 5.
-    sections: Sequence[Section] = ()  # that are folded
-    applied: bool = False
+    sections: Sequence[Section]  # that are folded
+    applied: bool
 
     @property
     def relieves(self) -> bool:
@@ -129,6 +134,7 @@ class TransactionChange(Struct, eq=False):
     def apply_unrecorded(self) -> None:
         """All of it is in memory: it takes effect without a record (VO1)."""
         assert self.memory is not None
+        self.first_id = 0
         try:
             self.memory.check()
             self.applied = True
@@ -136,3 +142,25 @@ class TransactionChange(Struct, eq=False):
         except BaseException:
             self.memory.withdraw()
             raise
+
+
+def new_change(
+    state: State, reader: BlockReader, transaction_id: int, durable: bool, plan: CommitPlan
+) -> TransactionChange:
+    """Return a change by a plan; its reads, and its further sections, follow.
+
+    See `id_of` for its making.
+    """
+    made = TransactionChange()
+    made.state = state
+    made.reader = reader
+    made.transaction_id = transaction_id
+    made.durable = durable
+    made.written = plan.written
+    made.reads = plan.taken
+    made.entries = plan.entries
+    made.pending = made.extents = made.sections = ()
+    made.memory = None
+    made.reserved = []
+    made.applied = False
+    return made

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from msgspec import Struct
-
 from quire.block import EncodedBlock, checked_one, run_of_block
 from quire.block.encoding import with_no_priority
 from quire.definitions.properties import Granted
@@ -182,21 +180,6 @@ class Written:
         return [piece for piece in self.placed if isinstance(piece, Part)]
 
 
-class LonePut(Struct, eq=False):
-    """A plain message in a transaction of its own, which is never open to others.
-
-    It stands for a `Written`, as far as a commit uses that. Its queue's space is taken when it is
-    committed.
-    """
-
-    queue: Queue
-    payload: bytes
-    charge: int  # without the control records
-    count = 1
-    fields = None
-    is_filled = False
-
-
 def written_to(
     queue: Queue, charge: int, count: int, payload: bytes, fields: Fields | None
 ) -> Written:
@@ -209,6 +192,21 @@ def written_to(
     made.fields = fields
     made.first_id = 0
     made.expires_by = None
+    made.is_filled = False
+    return made
+
+
+def lone_put(queue: Queue, payload: bytes, charge: int) -> Written:
+    """A plain message in a transaction of its own, which is never open to others.
+
+    Its queue's space is taken when it is committed.
+    """
+    made = Written()
+    made.queue = queue
+    made.payload = payload
+    made.charge = charge
+    made.fields = None
+    made.count = 1
     made.is_filled = False
     return made
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, final
 
 from quire.block import EncodedBlock, checked_one, plain_one
+from quire.block.format import CHECKSUM_BYTES
 from quire.journal.format import RECORD_HEADER_BYTES, WholeRecord
 from quire.limits import CONTROL_BYTES, COPY_TWICE_BYTES, JOINED_RECORD_BYTES
 from quire.messages.message_fields import Fields
@@ -30,6 +31,9 @@ _DATA: Final = format.DATA
 # What is the same in all records of lone messages, and in all parts of one message.
 _NO_FLAGS: Final = struct.pack("<HH", format.COMMIT, 0)
 _ONE_INLINE: Final = struct.pack("<IBBHQ", 1, _INLINE, 0, 0, 0)
+_ONE_PART: Final = struct.pack("<IIII", 1, 0, 0, 1)
+_ONE_OFFSET: Final = _HEAD_BYTES + _PART_BYTES  # of the block of a message alone
+_pack_plain_one = struct.Struct("<I4sQ16x16sQQQII16sQ").pack  # and the block's checksum
 _put_light_head = struct.Struct("<I4sQ16xIIII").pack_into
 _put_inline_part = struct.Struct("<QQQII16s").pack_into
 _put_head = _HEAD.pack_into
@@ -165,6 +169,22 @@ def pack_light(
     them).
     """
     count, at, keys = len(lone), _HEAD_BYTES, b""
+    if count == 1 and not reads and not entries:  # as of many: all but the block with one call
+        (message,) = lone
+        payload, fields = message.payload, message.fields
+        if len(payload) <= COPY_TWICE_BYTES and (fields is None or not fields.columns):
+            own_checksum, body = plain_one(payload)
+            queue, length = message.queue.durable, CHECKSUM_BYTES + len(body)
+            queue_id, charge = queue.queue_id, message.charge + CONTROL_BYTES
+            record = bytearray(
+                _pack_plain_one(
+                    _ONE_OFFSET + length, _NO_FLAGS, transaction_id, _ONE_PART, _ONE_OFFSET,
+                    charge, own_checksum, queue_id, length, _ONE_INLINE, own_checksum,
+                )
+            )  # fmt: skip
+            record += body
+            part = (_ONE_OFFSET, charge, own_checksum, queue_id, length, 1, _INLINE, 0, 0, 0)
+            return record, record, ((queue, (part,)),), ((_ONE_OFFSET + PAYLOAD_AT, payload),), 1
     offset = at + _PART_BYTES * count
     if reads or entries:
         keys = _packed_entries(entries)
