@@ -18,7 +18,15 @@ from tests.kit.waiting import eventually
 from tests.source_tree import ROOT
 from tests.spark.checkpoint_logs import last_logged
 from tests.spark.numbered_queues import CHECK, topic
-from tests.spark.pipelines import CLOSING, INPUTS, KEYS, OUTPUTS, WINDOW_SECONDS, event
+from tests.spark.pipelines import (
+    CLOSING,
+    FIRST_SECONDS,
+    INPUTS,
+    KEYS,
+    OUTPUTS,
+    WINDOW_SECONDS,
+    event,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.promise(2), pytest.mark.long]
 
@@ -112,7 +120,7 @@ def test_pipelines_are_exact_whenever_their_program_is_killed(
     assert ids(store, "joined") == everything
     assert ids(store, "small") == Counter(n for n in everything if n % KEYS < 2)
     assert ids(store, "large") == Counter(n for n in everything if n % KEYS >= 2)
-    windows = {row["start"]: row["count"] for row in found(store, "windows")}
+    windows = {row["start"] - FIRST_SECONDS: row["count"] for row in found(store, "windows")}
     assert len(windows) == len(found(store, "windows"))
     expected = Counter(n // WINDOW_SECONDS * WINDOW_SECONDS for n in everything)
     last = CLOSING - WINDOW_SECONDS
