@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,8 @@ class Program:
         """SIGKILL to the program, its JVM and its workers."""
         children = psutil.Process(self.process.pid).children(recursive=True)
         for process in [psutil.Process(self.process.pid), *children]:
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # a worker may have ended meanwhile
+                process.kill()
         psutil.wait_procs(children, timeout=60)
         self.process.wait(60)
 
