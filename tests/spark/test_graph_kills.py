@@ -22,6 +22,7 @@ import pytest
 
 from quire.graphs import set_paused
 from quire.spark_graphs import connection
+from tests.kit.descendants import is_java, kill_descendants, kill_session
 from tests.kit.waiting import eventually
 from tests.spark.cluster import cluster
 from tests.spark.graph_driver import KEY, OUTPUTS, make
@@ -43,15 +44,10 @@ def killed(process: subprocess.Popen[bytes], *, alone: bool = False) -> None:
 
     `alone`: to the program, whose JVM and workers end by themselves when they notice.
     """
-    children = psutil.Process(process.pid).children(recursive=True)
-    session = os.getsid(process.pid)
-    for child in children:
-        if not alone and child.is_running() and os.getsid(child.pid) == session:
-            child.kill()
+    children = [] if alone else kill_session(process.pid)
     process.kill()
     process.wait()
-    if not alone:
-        psutil.wait_procs(children, timeout=10)
+    psutil.wait_procs(children, timeout=10)
 
 
 class Rounds:
@@ -213,9 +209,7 @@ def test_a_jvm_killed_at_any_moment(game: Rounds, kills: int, rng: random.Random
         process = game.start()
         game.wait_for(lambda last=before: game.number() > last)  # type: ignore[misc]
         time.sleep(rng.random())
-        for child in psutil.Process(process.pid).children(recursive=True):
-            if child.name() == "java":
-                child.kill()
+        kill_descendants(process.pid, is_java)
         code = process.wait(START_SECONDS)
         game.check(ended=code == 0)
     game.end()

@@ -16,6 +16,7 @@ import pytest
 import quire
 from quire.opening import open_or_serve
 from quire.spark_graphs import connection
+from tests.kit.descendants import kill_session
 from tests.kit.waiting import eventually
 from tests.spark.checkpoint_logs import last_logged
 from tests.spark.driver import OUTPUTS
@@ -54,11 +55,7 @@ class Driver:
 
     def kill(self) -> None:
         """SIGKILL to the driver, its JVM and all Python workers; an owner has its own session."""
-        children = psutil.Process(self.process.pid).children(recursive=True)
-        session = os.getsid(self.process.pid)
-        for process in children:
-            if process.is_running() and os.getsid(process.pid) == session:
-                process.kill()
+        children = kill_session(self.process.pid)
         self.process.kill()
         self.end()
         psutil.wait_procs(children, timeout=10)

@@ -20,6 +20,7 @@ import psutil
 import pytest
 
 from quire.spark_graphs import connection
+from tests.kit.descendants import is_java, kill_descendants
 from tests.kit.waiting import eventually
 from tests.spark.checkpoint_logs import last_logged
 from tests.spark.driver import OUTPUTS
@@ -135,9 +136,7 @@ def test_a_jvm_killed_at_any_moment(game: Rounds, kills: int, rng: random.Random
         driver = game.start()
         game.wait_for(driver, lambda last=planned: game.planned() != last)  # type: ignore[misc]
         time.sleep(rng.random() * 4)
-        for process in psutil.Process(driver.process.pid).children(recursive=True):
-            if process.name() == "java":
-                process.kill()
+        kill_descendants(driver.process.pid, is_java)
         code = driver.end()
         game.check(ended=code == 0)
     game.end()

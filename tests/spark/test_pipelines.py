@@ -8,13 +8,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.kit.descendants import kill_descendants
 from tests.kit.waiting import eventually
 from tests.source_tree import ROOT
 from tests.spark.checkpoint_logs import last_logged
@@ -80,10 +80,8 @@ class Program:
 
     def kill(self) -> None:
         """SIGKILL to the program, its JVM and its workers."""
-        children = psutil.Process(self.process.pid).children(recursive=True)
-        for process in [psutil.Process(self.process.pid), *children]:
-            with suppress(psutil.NoSuchProcess):  # a worker may have ended meanwhile
-                process.kill()
+        children = kill_descendants(self.process.pid)
+        self.process.kill()
         psutil.wait_procs(children, timeout=60)
         self.process.wait(60)
 
