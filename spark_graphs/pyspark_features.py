@@ -5,8 +5,7 @@ for, with the release that has it.
 
 | | from |
 |---|---|
-| batch reads and writes, the streaming sink | 4.0 |
-| graphs | 4.1 |
+| batch reads and writes, the streaming sink, graphs | 4.0 |
 | the streaming source, streaming steps of graphs | 4.2 |
 """
 

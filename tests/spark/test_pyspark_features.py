@@ -18,7 +18,9 @@ from pyspark.sql.types import StructType
 from quire.errors import InvalidArgument
 from quire.spark_graphs import Graph, pyspark_features
 from quire.spark_graphs.source import QuireDataSource
+from scripts import test_spark_versions
 from tests.source_tree import ROOT
+from tests.spark.version_probe import FEATURES
 
 # What 4.0 or 4.1 does not have, or has with other arguments.
 OF_ONE_RELEASE = re.compile(
@@ -34,6 +36,28 @@ def test_one_module_tells_releases_apart() -> None:
     }
     found = {name for name, text in modules.items() if OF_ONE_RELEASE.search(text)}
     assert found == {"spark_graphs/pyspark_features.py"}
+
+
+def test_the_page_has_the_table_that_the_releases_make() -> None:
+    """A row for each feature of the probe, a column for each release, and no word but its own."""
+    page = (ROOT / "docs" / "spark.md").read_text()
+    found = test_spark_versions.TABLE.search(page)
+    assert found is not None
+    head, _, *rows = [line.strip("| ").split(" | ") for line in found[0].splitlines()]
+    lines = [release.rpartition(".")[0] for release in test_spark_versions.RELEASES]
+    assert head == lines
+    assert [row[0] for row in rows] == [*FEATURES]
+    for feature, *results in rows:
+        assert len(results) == len(lines), feature
+        for line, result in zip(lines, results, strict=True):
+            needed = result.removeprefix(f"{test_spark_versions.NEEDS} ")
+            assert result == "yes" or (needed != result and line < needed), (feature, line, result)
+    assert found[0] == test_spark_versions.table(
+        {
+            release: {feature: results[column] for feature, *results in rows}
+            for column, release in enumerate(test_spark_versions.RELEASES)
+        }
+    )
 
 
 def test_what_a_release_lacks_is_refused_by_name(

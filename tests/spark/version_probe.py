@@ -44,9 +44,10 @@ class Probe:
         with quire.open(self.path) as store:
             for name in ("in", "out", "copies", "batches", "streamed"):
                 store.create_queue(name, kind="topic")
-                store.subscribe(name, "check", start="earliest")
-            store.create_queue("rows", kind="topic", schema=WORDS)
-            store.create_queue("steps", kind="topic", schema=WORDS)
+            for name in ("rows", "steps"):
+                store.create_queue(name, kind="topic", schema=WORDS)
+            for queue in store.queues():
+                store.subscribe(queue.name, "check")  # what one feature has read stays for the next
         os.environ["SPARK_HOME"] = str(spark_home(directory))
         builder = SparkSession.builder.master("local[2]").config(map={**SETTINGS})
         self.spark = builder.config(
