@@ -293,14 +293,14 @@ def local_path(location: str) -> str:
 
 def _queues(options: Mapping[str, str]) -> tuple[str, ...]:
     """The names that were given; none where a pattern chooses the queues."""
-    given = [name for name in ("queue", "subscribe", "subscribePattern") if name in options]
-    if len(given) != 1:
+    chosen = [name for name in ("queue", "subscribe", "subscribePattern") if name in options]
+    if len(chosen) != 1:
         raise InvalidArgument(
             "give exactly one of 'queue' (one name), 'subscribe' (a,b,c) and 'subscribePattern' "
             "(a regular expression)"
         )
-    text = options[given[0]]
-    if given == ["subscribePattern"]:
+    text = options[chosen[0]]
+    if chosen == ["subscribePattern"]:
         try:
             re.compile(text)
         except re.error as error:
@@ -308,7 +308,7 @@ def _queues(options: Mapping[str, str]) -> tuple[str, ...]:
                 f"option 'subscribePattern' is '{text}', which is no regular expression: {error}"
             ) from None
         return ()
-    names = [text] if given == ["queue"] else [name.strip() for name in text.split(",")]
+    names = [text] if chosen == ["queue"] else [name.strip() for name in text.split(",")]
     if not all(names):
         raise InvalidArgument("'queue' and 'subscribe' name the queues to read; a name is empty")
     if len(set(names)) != len(names):
@@ -324,15 +324,15 @@ def _max_messages(options: Mapping[str, str]) -> int | None:
 
 
 def _min_messages(options: Mapping[str, str]) -> int | None:
-    least, most = _positive(options, "minOffsetsPerTrigger"), _max_messages(options)
+    least, limit = _positive(options, "minOffsetsPerTrigger"), _max_messages(options)
     if least is None and "maxTriggerDelay" in options:
         raise InvalidArgument(
             "option 'maxTriggerDelay' says how long a micro-batch waits for the messages of "
             "'minOffsetsPerTrigger': give both, or neither of them"
         )
-    if least is not None and most is not None and least > most:
+    if least is not None and limit is not None and least > limit:
         raise InvalidArgument(
-            f"'minOffsetsPerTrigger' is {least}, more than the {most} messages that a micro-batch "
+            f"'minOffsetsPerTrigger' is {least}, more than the {limit} messages that a micro-batch "
             "may have: lower it, or raise the limit"
         )
     return least
@@ -344,9 +344,9 @@ def _offsets(
     text = options.get(name)
     if text is None:
         return default
-    words = {"earliest": EARLIEST, "latest": LATEST}
-    if text.strip().lower() in words:
-        return words[text.strip().lower()]
+    named_offsets = {"earliest": EARLIEST, "latest": LATEST}
+    if text.strip().lower() in named_offsets:
+        return named_offsets[text.strip().lower()]
     if not queues:
         raise InvalidArgument(
             f"option '{name}' is '{text}'; with 'subscribePattern' give earliest or latest"
@@ -372,11 +372,11 @@ def _check_word(name: str, offsets: Starts, wrong: int) -> None:
     found = [queue for queue in queues if offsets[queue] == wrong]  # type: ignore[index]
     if offsets != wrong and not found:
         return
-    words = ("latest", "earliest") if wrong == LATEST else ("earliest", "latest")
+    ends = ("latest", "earliest") if wrong == LATEST else ("earliest", "latest")
     of_queue = f" for queue '{found[0]}'" if found else ""
     raise InvalidArgument(
-        f"option '{name}' is {words[0]}{of_queue}, and a batch read has no rows then: give "
-        f"{words[1]} or a position. A stream may begin at latest"
+        f"option '{name}' is {ends[0]}{of_queue}, and a batch read has no rows then: give "
+        f"{ends[1]} or a position. A stream may begin at latest"
     )
 
 
