@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from quire.batches.packing import split
 from quire.block import EncodedBlock
@@ -33,11 +33,17 @@ from quire.limits import VOLATILE_BLOCK_BYTES
 from .pending_sections import MovesSection
 from .written_messages import Written
 
-if TYPE_CHECKING:
-    from .transaction_change import TransactionChange
-
 Blocks = Sequence[tuple[Queue, Sequence[EncodedBlock | Part]]]
 Row = TypeVar("Row", bound=tuple[Any, ...])  # which begins with the id of a queue
+
+
+class SharedChange(Protocol):
+    """A change whose share in volatile queues is to be taken out of it."""
+
+    transaction_id: int
+    written: Collection[Written]
+    reads: Sequence[Read | TakenRow]
+    memory: MemorySection | None
 
 
 class Volatile:
@@ -50,7 +56,7 @@ class Volatile:
         self.applying = RLock()  # one commit at a time (VO2)
 
     def share(
-        self, change: TransactionChange, seeks: MovesSection | None, heard: Sequence[Heard]
+        self, change: SharedChange, seeks: MovesSection | None, heard: Sequence[Heard]
     ) -> MovesSection | None:
         """Move the share in volatile queues out of a change; return the seeks in other queues.
 
@@ -73,7 +79,7 @@ class Volatile:
                 ]
         return seeks
 
-    def check_none(self, change: TransactionChange) -> None:
+    def check_none(self, change: SharedChange) -> None:
         """None is concerned: it is to be prepared. Raises InvalidArgument."""
         own = [part.queue.queue_id for part in change.written]
         for queue_id in [*own, *(read[0] for read in change.reads)]:
