@@ -185,7 +185,7 @@ class Committer:
         change = new_change(self._state, self._reader, 0, durable, _NOTHING)
         change.written = (lone,)
         if queue.config.is_volatile:
-            self._volatile.share(change, None, ())
+            change.split_volatile(self._volatile, None, ())
         self._take_steps(_NOTHING, change)
         if self._journal.end_lsn >= self.due_lsn:
             self._after_commit()
@@ -278,14 +278,14 @@ class Committer:
         state, seeks = self._state, plan.seeks
         heard: Sequence[Heard] = ()
         if plan.xid:
-            self._volatile.check_none(change)
+            change.check_not_volatile()
         elif state.apart:
             heard = self.heard(change.reads)
             if state.listened:
                 look_before(self._reader, state.listened, change.reads)
             if state.volatile:
                 own, heard = apart(heard, state.volatile)
-                seeks = self._volatile.share(change, seeks, own)
+                seeks = change.split_volatile(self._volatile, seeks, own)
         numbers = PendingSection(Numbers(heard)) if heard else None
         change.pending = [each for each in (numbers, seeks, plan.values) if each is not None]
         return seeks

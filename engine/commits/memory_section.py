@@ -23,11 +23,9 @@ from quire.engine.pages.block_places import MemoryBlocks
 from quire.engine.queues.queue import Queue, TakenRow
 from quire.engine.records.commit_record import LedgerEntry, Part, Read
 from quire.engine.state.durable_state import OPEN, DurableQueue
-from quire.engine.state.sections.numbers import Heard, Numbers
 from quire.engine.state.sections.section import Section
 from quire.env import Env
 from quire.env.interpreter import RLock
-from quire.errors import InvalidArgument
 from quire.limits import VOLATILE_BLOCK_BYTES
 
 from .pending_sections import MovesSection
@@ -54,41 +52,6 @@ class Volatile:
         self.state: Final = state
         self.memory: Final = memory
         self.applying = RLock()  # one commit at a time (VO2)
-
-    def share(
-        self, change: SharedChange, seeks: MovesSection | None, heard: Sequence[Heard]
-    ) -> MovesSection | None:
-        """Move the share in volatile queues out of a change; return the seeks in other queues.
-
-        `heard`: what it reads of their sequences.
-        """
-        volatile = self.state.volatile
-        put = [part for part in change.written if part.queue.queue_id in volatile]
-        read, others = apart(change.reads, volatile)
-        moved = None
-        if seeks is not None:
-            seeks, moved = seeks.split(volatile)
-        if put or read or moved is not None:
-            change.memory = MemorySection(
-                self, change.transaction_id, put, read, moved, [Numbers(heard)] if heard else []
-            )
-            change.reads = others
-            if put:
-                change.written = [
-                    part for part in change.written if part.queue.queue_id not in volatile
-                ]
-        return seeks
-
-    def check_none(self, change: SharedChange) -> None:
-        """None is concerned: it is to be prepared. Raises InvalidArgument."""
-        own = [part.queue.queue_id for part in change.written]
-        for queue_id in [*own, *(read[0] for read in change.reads)]:
-            if queue_id in self.state.volatile:
-                raise InvalidArgument(
-                    f"queue {self.state.volatile[queue_id].name!r} is volatile, and what is "
-                    "prepared is there after a restart: a transaction that has put to it or got "
-                    "from it cannot be prepared; commit it, or roll it back"
-                )
 
     def now_us(self) -> int:
         """The time of a commit that has no record."""

@@ -16,12 +16,14 @@ from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
 from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, LedgerEntry, Read
 from quire.engine.state.durable_state import OPEN, RowsByQueue
+from quire.engine.state.sections.numbers import Heard, Numbers
 from quire.engine.state.sections.section import Section
+from quire.errors import InvalidArgument
 from quire.journal import WholeRecord
 
 from .commit_plan import CommitPlan
-from .memory_section import MemorySection
-from .pending_sections import PendingSection
+from .memory_section import MemorySection, Volatile, apart
+from .pending_sections import MovesSection, PendingSection
 from .written_messages import Written
 
 _put_id_and_time = format.ID_AND_TIME.pack_into
@@ -60,6 +62,39 @@ class TransactionChange:
     # Step 5.
     sections: Sequence[Section]  # that are folded
     applied: bool
+
+    def split_volatile(
+        self, volatile: Volatile, seeks: MovesSection | None, heard: Sequence[Heard]
+    ) -> MovesSection | None:
+        """Move the share in volatile queues to `memory`; return the seeks in other queues.
+
+        `heard`: what it reads of their sequences.
+        """
+        queues = volatile.state.volatile
+        put = [part for part in self.written if part.queue.queue_id in queues]
+        read, others = apart(self.reads, queues)
+        moved = None
+        if seeks is not None:
+            seeks, moved = seeks.split(queues)
+        if put or read or moved is not None:
+            numbers = [Numbers(heard)] if heard else []
+            self.memory = MemorySection(volatile, self.transaction_id, put, read, moved, numbers)
+            self.reads = others
+            if put:
+                self.written = [part for part in self.written if part.queue.queue_id not in queues]
+        return seeks
+
+    def check_not_volatile(self) -> None:
+        """Raise InvalidArgument if a volatile queue is concerned, as it is to be prepared."""
+        queues = self.state.volatile
+        own = [part.queue.queue_id for part in self.written]
+        for queue_id in [*own, *(read[0] for read in self.reads)]:
+            if queue_id in queues:
+                raise InvalidArgument(
+                    f"queue {queues[queue_id].name!r} is volatile, and what is prepared is there "
+                    "after a restart: a transaction that has put to it or got from it cannot be "
+                    "prepared; commit it, or roll it back"
+                )
 
     @property
     def relieves(self) -> bool:
