@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from typing import Generic, Self, TypeVar, cast
 
@@ -13,7 +11,6 @@ from quire.batches.delivered_messages import Messages
 from quire.calls.documented import documented_by
 from quire.interface.consumer import ConsumedMessages, Consumer, ConsumerOptions, not_open, take
 from quire.interface.transaction import Transaction
-from quire.limits import CHOSEN_WAIT_SECONDS
 from quire.messages.message import Message
 
 from .transaction import AsyncTransaction, roll_back
@@ -105,7 +102,8 @@ class AsyncConsumer(Generic[T]):
                 return await self._get(self._transaction, seconds)
             await self.acknowledge()
         if asked.where is not None:
-            taken = await self._choose(seconds)
+            look = partial(take, self._lines.store, asked)
+            taken = await self._lines.look_for(look, seconds, _give_back)
         elif seconds:
             taken = await self._lines.take(asked.source, seconds, self._look, lambda: False)
         else:
@@ -124,21 +122,9 @@ class AsyncConsumer(Generic[T]):
             return await transaction.get(source, seconds, where=where)
         return await transaction.get_many(source, asked.max_messages, seconds, where=where) or None
 
-    async def _look(self, until: float = math.inf, seconds: float = 0.0) -> ConsumedMessages | None:
-        look = partial(take, self._lines.store, self._asked, seconds)
+    async def _look(self, until: float = math.inf) -> ConsumedMessages | None:
+        look = partial(take, self._lines.store, self._asked)
         return await self._lines.pool.run(look, _give_back, until=until)
-
-    async def _choose(self, seconds: float) -> ConsumedMessages | None:
-        """What a selector asks for, which is waited for in a thread, a while at a time (LM6)."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        wait = 0.0
-        while True:
-            async with self._lines.room if wait else nullcontext():
-                taken = await self._look(seconds=wait)
-            wait = min(end - loop.time(), CHOSEN_WAIT_SECONDS)
-            if taken is not None or wait <= 0:
-                return taken
 
 
 def _give_back(taken: ConsumedMessages | None) -> None:

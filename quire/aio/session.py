@@ -40,7 +40,6 @@ from quire.messages.message import Message
 from quire.messages.put_options import MessageOptions
 from quire.moments import Duration
 from quire.reports.info import QueueInfo
-from quire.reports.requests import RequestState
 
 from .coroutines import Beginning, awaited
 from .pool import deliver
@@ -174,23 +173,8 @@ class AsyncSession:
             raise
 
     async def result(self, number: int, timeout: Duration | None = 0.0) -> Reply | None:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + check_wait(timeout)
-        wanted, lost = self._inner._record.wanted(check_number(number)), 0
-        while True:
-            known = await self.lookup(number)
-            if known.state != RequestState.PENDING:
-                return await self._pool.run(partial(self._inner._result, known))
-            left = until - loop.time()
-            if left <= 0:
-                return None
-            try:
-                async with self._store.transaction(math.inf) as txn:
-                    await txn.exists(self.replies, left, where=wanted)
-            except ConnectionLost as error:
-                lost += 1
-                if lost > OWNERS_LOST or error.late:
-                    raise
+        result = partial(self._inner.result, number)
+        return await self._store._lines.look_for(result, check_wait(timeout))
 
     forget = awaited(Session.forget)
     resolve = awaited(Session.resolve)

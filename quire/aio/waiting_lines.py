@@ -13,15 +13,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Final, TypeVar
 
 from quire.env import OsEnv
 from quire.interface.store import Store
-from quire.limits import AIO_THREADS, INTERVAL_SECONDS
+from quire.limits import AIO_THREADS, CHOSEN_WAIT_SECONDS, FOREVER_SECONDS, INTERVAL_SECONDS
 
 from .pool import Pool
 
@@ -129,6 +130,27 @@ class Lines:
             line.waiting -= 1
             if not line.waiting:
                 del self._lines[key]
+
+    async def look_for(
+        self,
+        look: Callable[[float], R | None],
+        seconds: float,
+        undo: Callable[[R | None], object] | None = None,
+    ) -> R | None:
+        """Return what a look finds that waits in a thread, a while at a time; None: nothing came.
+
+        Where something is asked for by what it is, nobody tells when it is there. `undo`: as for
+        `Pool.run`.
+        """
+        end = self._loop.time() + seconds
+        until = _ENV.monotonic() + seconds if seconds < FOREVER_SECONDS else math.inf
+        wait = 0.0
+        while True:
+            async with self.room if wait else nullcontext():
+                found = await self.pool.run(partial(look, wait), undo, until=until)
+            wait = min(end - self._loop.time(), CHOSEN_WAIT_SECONDS)
+            if found is not None or wait <= 0:
+                return found
 
     # When the store tells of something (AL2)
 
