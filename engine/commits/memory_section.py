@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from quire.batches.packing import split
 from quire.block import EncodedBlock
@@ -33,15 +33,6 @@ from .written_messages import Written
 
 Blocks = Sequence[tuple[Queue, Sequence[EncodedBlock | Part]]]
 Row = TypeVar("Row", bound=tuple[Any, ...])  # which begins with the id of a queue
-
-
-class SharedChange(Protocol):
-    """A change whose share in volatile queues is to be taken out of it."""
-
-    transaction_id: int
-    written: Collection[Written]
-    reads: Sequence[Read | TakenRow]
-    memory: MemorySection | None
 
 
 class Volatile:
