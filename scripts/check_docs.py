@@ -192,6 +192,16 @@ def row_errors(document: Path, root: Path) -> list[str]:
     return errors
 
 
+def table_errors(document: Path, root: Path) -> list[str]:
+    """Rows of tables that are broken into lines: the rest of one would be a row by itself."""
+    lines = FENCE.sub("", document.read_text()).splitlines()
+    return [
+        f"{document.relative_to(root)}: a row is broken into lines: {line:.60}"
+        for line in lines
+        if line.startswith("|") and not line.rstrip().endswith("|")
+    ]
+
+
 # Decisions ---------------------------------------------------------------------------------------
 
 
@@ -305,6 +315,9 @@ def conformance_errors(text: str, tests: dict[int, list[str]]) -> list[str]:
     return [f"docs/conformance.md: {error}" for error in errors]
 
 
+CHECKS = (link_errors, file_errors, name_errors, count_errors, row_errors, table_errors)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Check the documents against the repository.")
     parser.add_argument("--write", action="store_true", help="write the generated parts anew")
@@ -316,10 +329,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     targets = set(TARGET.findall((ROOT / "Makefile").read_text()))
     errors = [
-        error
-        for document in documents(ROOT)
-        for check in (link_errors, file_errors, name_errors, count_errors, row_errors)
-        for error in check(document, ROOT)
+        error for document in documents(ROOT) for check in CHECKS for error in check(document, ROOT)
     ]
     for name in ("README.md", "CONTRIBUTING.md"):
         errors += command_errors(ROOT / name, targets)

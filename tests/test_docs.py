@@ -168,6 +168,13 @@ def test_a_numbered_row_that_is_there_twice_is_found(tmp_path: Path) -> None:
     assert errors == ["a.md: row 1 is there twice"] * 2
 
 
+def test_a_row_of_a_table_that_is_broken_into_lines_is_found(tmp_path: Path) -> None:
+    """The rest of it would be a row by itself, with its text in the first column."""
+    (tmp_path / "a.md").write_text("| a | b |\n|---|---|\n| 1 | more\nof it |\n\n```\n| x\n```\n")
+    errors = check_docs.table_errors(tmp_path / "a.md", tmp_path)
+    assert errors == ["a.md: a row is broken into lines: | 1 | more"]
+
+
 def test_a_decision_that_is_replaced_says_by_what(tmp_path: Path) -> None:
     """And is told of by decisions alone; its number is that of its name."""
     folder = tmp_path / "docs" / "decisions"
