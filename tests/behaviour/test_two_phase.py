@@ -331,7 +331,7 @@ def test_promise_7_a_clients_death_decides_nothing(store_path: str) -> None:
 @pytest.mark.parametrize("call", ["prepare", "commit", "commit_prepared"])
 def test_the_owner_dies_during_it(store_path: str, call: str, moment: str) -> None:
     """OutcomeUnknown, which says to look at `prepared.list`; there it is as it was, or done."""
-    method = "_prepare" if call == "prepare" else "decide"
+    method = "prepare" if call == "prepare" else "decide"
     with child(HANGING_OWNER, store_path, method, moment) as owner:
         assert owner.line() == "ready"
         store = join(store_path)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from quire.engine.checkpoints import snapshot
 from quire.engine.pages.free_space import FreeSpace
 from quire.engine.records import checkpoint_file
-from quire.engine.state.fold import Fold
+from quire.engine.state.fold import Committed, Fold, FoldedCommit
 from quire.errors import StoreCorrupt, StoreNotFound
 from quire.testing import SimEnv, SimFile, enumerate_crashes
 from tests.engine.crashing.drawn import try_several
@@ -164,11 +165,10 @@ def test_canary_forgets_the_ledger_in_recovery(seed: int, monkeypatch: pytest.Mo
     """A recovery that does not apply ledger entries is caught."""
     commit = Fold.commit
 
-    def without_entries(self: Fold, *args: Any, **options: Any) -> None:
-        arguments = list(args)
-        if len(arguments) == 6:  # without `held_by`
-            arguments[2] = ()
-        commit(self, *arguments, **options)
+    def without_entries(self: Fold, made: Committed, *args: Any, **options: Any) -> None:
+        if isinstance(made, FoldedCommit):  # read from a record
+            made = replace(made, entries=())
+        commit(self, made, *args, **options)
 
     monkeypatch.setattr(Fold, "commit", without_entries)
     with pytest.raises((AssertionError, StoreCorrupt)):
@@ -179,11 +179,10 @@ def test_canary_forgets_what_was_read(seed: int, monkeypatch: pytest.MonkeyPatch
     """A recovery that does not apply what transactions have read is caught."""
     commit = Fold.commit
 
-    def without_reads(self: Fold, *args: Any, **options: Any) -> None:
-        arguments = list(args)
-        if len(arguments) == 6 and arguments[0]:  # without `held_by`
-            arguments[1] = ()
-        commit(self, *arguments, **options)
+    def without_reads(self: Fold, made: Committed, *args: Any, **options: Any) -> None:
+        if isinstance(made, FoldedCommit) and made.groups:  # read from a record
+            made = replace(made, reads=())
+        commit(self, made, *args, **options)
 
     monkeypatch.setattr(Fold, "commit", without_reads)
     with pytest.raises((AssertionError, StoreCorrupt)):
