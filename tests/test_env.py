@@ -48,9 +48,14 @@ with quire.open(sys.argv[1]) as store:
         os.close(fd)
     with quire.connect(f"quire+unix://{sys.argv[1]}/run/quire.sock") as joined:
         nothing = os.stat(os.devnull).st_rdev
+        def is_nothing(fd):
+            try:
+                return os.fstat(fd).st_rdev == nothing
+            except OSError:  # another thread has just opened a file, and moves it
+                return False
         keep_standard_descriptors()  # as each opening of a file does
-        while any(os.fstat(fd).st_rdev != nothing for fd in range(3)):
-            keep_standard_descriptors()  # another thread has just opened a file, and moves it
+        while not all(map(is_nothing, range(3))):
+            keep_standard_descriptors()
         os.write(2, b"Fatal Python error: Segmentation fault")
         joined.put("q", b"3")
 """

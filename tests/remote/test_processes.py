@@ -24,7 +24,7 @@ import sys, time
 from quire.engine import EmbeddedTransaction as Transaction
 real = Transaction.commit
 def commit(self, timeout=None):
-    if self._puts:
+    if self._writes:
         if sys.argv[2] == "after":
             real(self, timeout)
         print("committing", flush=True)

@@ -90,7 +90,7 @@ class SimWork(StepWork):
         number: int,
         values: Any,
     ) -> list[Fragment]:
-        rows = [each.part(some).held().rows for each, some in zip(inputs, runs, strict=True)]
+        rows = [each.part(some).load().rows for each, some in zip(inputs, runs, strict=True)]
         given = [int(payload) for each in rows for payload in each.column("payload").to_pylist()]
         kept: KeptValues = values()
         kept["sum"] = kept.get("sum", 0) + sum(given)
