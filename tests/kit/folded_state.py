@@ -25,8 +25,8 @@ SAMPLED: Final = 4  # of the closings of a test one in so many is looked at, but
 def check_folded(store: EmbeddedStore) -> bool:
     """Compare the state's hash with that of the newest checkpoint and the journal after it.
 
-    False: nothing was compared, as the store is closed, has failed or was moved, or another one has its place.
-    No planned fault strikes.
+    False: nothing was compared, as the store is closed, has failed or was moved, or another one has
+    its place. No planned fault strikes.
     Raises AssertionError with the values that differ.
     """
     opened, sequencer = store._opened, store._context.sequencer
