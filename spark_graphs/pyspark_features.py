@@ -1,4 +1,4 @@
-"""What the PySpark that is installed has: the only place that tells its releases apart.
+"""The features of the PySpark that is installed: the only place that tells its releases apart.
 
 Everything goes by what is there, not by numbers. What a release lacks is refused where it is asked
 for, with the release that has it.

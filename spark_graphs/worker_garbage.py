@@ -1,4 +1,4 @@
-"""What the garbage collector looks at in a Python worker of Spark, which it does after every task.
+"""The garbage collection of a Python worker of Spark, which is done after every task.
 
 Spark's daemon calls `gc.collect()` in a worker whenever that has ended a task (PySpark 4.3,
 daemon.py), and this looks at each object of each module: 15 ms of processor time for what Spark

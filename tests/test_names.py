@@ -17,7 +17,9 @@ PLAIN_FOLDERS = (
     "quire/batches", "quire/block", "quire/cli", "quire/databases", "quire/definitions",
     "quire/env", "quire/libraries", "quire/messages", "quire/rows", "quire/selectors",
     "quire/testing", "journal", "ltds", "writebuffer", "coordination", "bench", "demo", "examples",
-    "scripts",
+    "scripts", "engine/checkpoints", "engine/inspection", "engine/pages", "engine/upkeep",
+    "pyspark_quire", "quire/file_dump", "remote/ownership", "remote/server", "remote/wire",
+    "spark_graphs/checkpoint", "spark_graphs/fragments", "spark_graphs/planning",
 )  # fmt: skip
 
 # A docstring begins with a verb or a noun, and says by itself what a thing is.

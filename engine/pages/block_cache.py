@@ -1,4 +1,4 @@
-"""What was read or written lately and is kept in memory: blocks, and open files of them.
+"""Caches of what was read or written lately: blocks, and open files of them.
 
 What is released or moved leaves it at once, whoever has read it (B3 of `block_reader`).
 """

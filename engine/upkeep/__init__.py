@@ -1,4 +1,4 @@
-"""What a store does besides its callers, and what it tells of itself."""
+"""The work of a store besides its callers' calls, and its figures."""
 
 from quire.libraries.late_modules import late_modules as _late_modules
 

@@ -1,4 +1,4 @@
-"""What a store does besides its callers: time-outs, leases, checkpoints, space in advance and back.
+"""The maintenance thread: time-outs, leases, checkpoints, space in advance and back.
 
 What was committed without a sync is synced when it is `UNSYNCED_SECONDS` old; a checkpoint that is
 under way then ends first.

@@ -1,4 +1,4 @@
-"""What a dump yields: frozen values, each a line. What is told of most of them is a mapping.
+"""The items of a dump: frozen values, each a line. Most of them hold a mapping.
 
 What a field is, its name says: `..._us` is a time in microseconds since 1970, `..._bytes` a size,
 an LSN an address in the journal, a plural with a number how many there are.

@@ -1,4 +1,4 @@
-"""What a store's owner adds to a dump of its files: what is in none of them, or not yet.
+"""The share of a store's owner in a dump: values that are in none of its files, or not yet.
 
 - Where its journal ends, so that a group that it is just writing is not taken for a torn one; which
   transactions are open; and how their records stand in a queue.

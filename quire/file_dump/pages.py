@@ -1,4 +1,4 @@
-"""What the pages of the data files hold, and the files of large transactions.
+"""The contents of the pages of the data files, and of the files of large transactions.
 
 - Told from the checkpoint and the records, without reading the pages: time and memory depend on how
   many blocks there are, not on their size.

@@ -1,4 +1,4 @@
-"""What a graph is, as its store keeps it: names, queues and steps, without their functions."""
+"""The definition of a graph, as its store keeps it: names, queues and steps, without functions."""
 
 from __future__ import annotations
 

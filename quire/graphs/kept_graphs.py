@@ -1,4 +1,4 @@
-"""What the store keeps of graphs, in its state: their definitions, and what their steps are told.
+"""Graphs as the state of a store keeps them: definitions, and requests to their steps.
 
 The state `graph.<graph>` has `definition`, `pause/<step>`, `replay/<step>` and `awaits/<step>`;
 `graph.<graph>.step.<step>` has the step's own values. So every process that has the store sees it,

@@ -1,3 +1,3 @@
-"""What a store tells of itself: plain frozen values, and the words for them."""
+"""Reports of a store on itself: plain frozen values, and the words for them."""
 
 __all__: list[str] = []

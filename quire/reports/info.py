@@ -1,4 +1,4 @@
-"""What the store tells about its parts: plain frozen values, the same embedded and remote."""
+"""Reports on the parts of a store: plain frozen values, the same embedded and remote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session tells of its requests: plain values."""
+"""Reports of a session on its requests: plain values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a topic that nobody reads, to whoever puts to it.
+"""The warning about a topic that nobody reads, for whoever puts to it.
 
 - NR1: it is said at a put, in the process that puts, before anything is done: once for each queue
   and store object, never in a commit, and never of what the store puts by itself.

@@ -1,4 +1,4 @@
-"""What owner and clients send each other: frames, values, addresses, streams."""
+"""The protocol of owner and clients: frames, values, addresses, streams."""
 
 from quire.libraries.late_modules import late_modules as _late_modules
 

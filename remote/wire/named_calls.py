@@ -76,7 +76,7 @@ STEPS: Final[Mapping[str, CallRow]] = {
         *calls_of(TransactionIntegration, "integration"),
     )
 }
-"""Of a transaction: what is asked with its number."""
+"""The calls of a transaction, which are sent with its number."""
 
 FAILED: Final = "failed"  # which a store has as a property
 _ENDING: Final = frozenset({"commit", "prepare", *(decision.value for decision in Decision)})

@@ -1,4 +1,4 @@
-"""What a client's transaction puts, as its owner notes it for the answer to the commit."""
+"""The puts of a client's transaction, as its owner notes them for the answer to the commit."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""What the tasks of a sink write, and hand to its commit."""
+"""Fragments: messages that the tasks of a sink write and hand to its commit."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""What a task of a sink hands to the commit: the messages for each queue, or where they are.
+"""A fragment: a task's messages for a queue, or their place, for the commit of the sink.
 
 A task's messages for a queue are in one of three places, by what they cost there:
 

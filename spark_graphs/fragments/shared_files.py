@@ -1,4 +1,4 @@
-"""Whether a task sees the store's files, which it reads and writes without asking the owner.
+"""The test whether a task sees the store's files, which it then uses without the owner.
 
 On a cluster the tasks run on other hosts than the owner, and the store has to be there under the
 same path, on a file system that all of them share.

@@ -1,4 +1,4 @@
-"""What a graph is made of: queues and steps, checked one by one as they are added."""
+"""The parts of a graph: queues and steps, checked one by one as they are added."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _OWN_OPTIONS: Final = {
 """Options of a source that nobody gives a step: it is found by them, and waited for."""
 
 UNLIMITED: Final = Limit(sys.maxsize, sys.maxsize)
-"""Of a step whose batches end behind markers and nowhere else."""
+"""The option of a step whose batches end behind markers and nowhere else."""
 
 
 class GraphQueue(Struct, frozen=True):

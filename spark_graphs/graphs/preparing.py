@@ -1,4 +1,4 @@
-"""What is done before a graph runs: everything is checked, and then its queues are made.
+"""The preparation of a graph's run: everything is checked, and then its queues are made.
 
 - Nothing is made before everything was checked that can be.
 YPR2. All subscriptions of a graph are there before any of its steps reads, also those of steps that

@@ -1,4 +1,4 @@
-"""What a run of a graph tells about itself: plain frozen values, which JSON can hold too."""
+"""The status of a graph's run: plain frozen values, which JSON can hold too."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""What a read is planned with, in the driver: which queues, how far, held by whom."""
+"""The plan of a read, in the driver: which queues, how far, held by whom."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""What keeps a query's messages in the store: its subscription, and leases on planned ranges.
+"""Retention of a query's messages: its subscription, and leases on planned ranges.
 
 YT1. A subscription is made at the query's origin, and it stays: where a query begins is decided
     once for its subscription, not once for each start of the query.

@@ -66,7 +66,7 @@ def partitions(
 
 
 def within(pieces: Iterable[QueuePiece], low: float, high: float) -> list[QueuePiece]:
-    """What of the pieces is at positions from `low` to `high`, both included."""
+    """Return the parts of the pieces at positions from `low` to `high`, both included."""
     found = []
     for item in pieces:
         piece = item.piece

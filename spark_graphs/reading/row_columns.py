@@ -1,4 +1,4 @@
-"""What a read of typed queues asks for, and what Spark has to be told of it.
+"""The columns that a read of typed queues requests, and their schema for Spark.
 
 - The columns of a typed queue are its schema's, with Spark's types for them, and `_meta`, a struct
   of the header with `queue` and `position` among it. It is read only if it is asked for.
@@ -104,7 +104,7 @@ def spark_type(type_: pa.DataType) -> DataType:
 
 
 def typed_schema(words: str, options: ReadOptions) -> StructType:
-    """What a read of a typed queue has, as its options say."""
+    """The columns of a read of a typed queue, as its options say."""
     own = from_arrow_schema(schema_of_words(words), prefer_timestamp_ntz=True)
     if options.columns is None:
         return own
@@ -191,7 +191,7 @@ def named(columns: str) -> list[tuple[str, str | None]]:
 
 
 def asked(words: str, schema: StructType) -> RowQuery:
-    """What tasks read for a schema. Raises InvalidArgument for what the queue does not have."""
+    """Return what tasks read for a schema. Raises InvalidArgument for what the queue has not."""
     with importing():
         from quire.engine.reading.row_read import RowQuery
 

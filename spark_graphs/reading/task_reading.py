@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class ReadPlan(Struct, frozen=True):
-    """What is read, checked when the read is planned. It goes to the tasks.
+    """The selection of a read, checked when the read is planned. It goes to the tasks.
 
     `asked`: of typed queues; of others `where` stands alone.
     """
@@ -51,7 +51,7 @@ class ReadPlan(Struct, frozen=True):
 
     @classmethod
     def whole(cls, path: str, words: str | None) -> ReadPlan:
-        """Of all columns, as `row_columns.whole_schema` has them, and all messages."""
+        """Return one of all messages, and of all columns as `row_columns.whole_schema` has them."""
         schema = row_columns.whole_schema(words)
         if words is None:
             return cls(path, schema, None, None, None)

@@ -46,7 +46,7 @@ def routes(store: Store, queue: str | None, schema: StructType) -> Routes | None
 
 
 def check_fit(schema: StructType, words: str, without: Iterable[str] = ()) -> None:
-    """Whether rows of a DataFrame may fit. Raises InvalidArgument."""
+    """Check that rows of a DataFrame may fit. Raises InvalidArgument."""
     arrow = to_arrow_schema(schema)
     empty = pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in arrow], schema=arrow)
     rows_of(words, without_columns(empty, without))

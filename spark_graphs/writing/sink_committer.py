@@ -121,7 +121,7 @@ class FragmentCommitter:
         self._remove({f.shared_id if shared_only else f.ltds_id for f in fragments})
 
     def _remove(self, files: Iterable[int | None]) -> None:
-        """What cannot be removed is left to the owner; it is no reason to fail."""
+        """Leave to the owner what cannot be removed; it is no reason to fail."""
         try:
             remove(self._path, [ltds_id for ltds_id in files if ltds_id is not None], self._env)
         except OSError as error:

@@ -189,7 +189,7 @@ def _query_id() -> str | None:
 
 
 class Target(NamedTuple):
-    """What tasks that write know of their store."""
+    """The facts that tasks that write know of their store."""
 
     store_id: int
     priorities: Mapping[str, int]  # by queue, of messages that say none
@@ -201,7 +201,7 @@ def target_at(path: str) -> Target:
 
 
 def target_of(store: Store) -> Target:
-    """What is known of it now."""
+    """Return what is known of it now."""
     return Target(store.integration.store_id, store.integration.put_priorities())
 
 

@@ -1,4 +1,4 @@
-"""What the store's ledger knows of writes that may be repeated: which are there already.
+"""The store's ledger of writes that may be repeated: which are there already.
 
 YG1. A write is known by who writes (the query's id, or `txnAppId`), by its number (of the
     micro-batch, or `txnVersion`), and by the queue that it goes to, as that was made. So one that

@@ -1,4 +1,4 @@
-"""What a batch has of each of its inputs, whole or in part.
+"""The messages that a batch has of each of its inputs, whole or in part.
 
 - The rows of an input are numbered from 0, in the order of their positions. Any runs of these
   numbers can be had as a DataFrame of their own: the same rows each time.

@@ -87,7 +87,7 @@ class Markers:
         self._tasks = tasks
         self._inputs = {queue: _Searched() for queue in created_us}
         self.awaited: AwaitedMarker | None = None
-        """What the last look has not found; None: it has found a cut."""
+        """The markers that the last look has not found; None: it has found a cut."""
 
     def next(self, store: Store, begins: Positions, ends: Positions) -> Positions | None:
         """Behind the next markers (YMK1), none beyond the ends; None: see `awaited`.

@@ -1,4 +1,4 @@
-"""What a step keeps from one batch to the next: values by key, which change with its commits.
+"""Values that a step keeps from one batch to the next, by key; they change with its commits.
 
 - Inside a step's function they are as of the batch's beginning, with the function's changes; these
   are committed together with all else that the batch does, or not at all.

@@ -1,3 +1,3 @@
-"""What graphs need of Spark itself: its session, its jobs, its errors."""
+"""The use of Spark itself by graphs: its session, its jobs, its errors."""
 
 __all__: list[str] = []

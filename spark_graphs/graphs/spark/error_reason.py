@@ -1,4 +1,4 @@
-"""What an error says in one line, also where Spark hands on one of Java's, or of a Python worker.
+"""The reason of an error in one line, also of one of Java's or of a Python worker's.
 
 - The first line of what is told is the cause: neither who called whom, nor who handed it on.
 """
