@@ -700,7 +700,7 @@ class Believing:
 @pytest.mark.parametrize(
     ("name", "broken", "error"),
     [
-        ("quire.file_dump.records.UNREADABLE", (), QuireError),
+        ("quire.file_dump.records.UNREADABLE", (), (QuireError, OSError)),
         ("quire.journal.scan.CHECKSUM", Believing(), AssertionError),
     ],
 )
