@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import random
-import sys
 import threading
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -709,7 +709,7 @@ def test_the_fuzzer_catches(
 ) -> None:
     """A dump that ends at the first damaged block, and one that believes what it reads."""
     module, _, attribute = name.rpartition(".")
-    monkeypatch.setattr(sys.modules[module], attribute, broken)
+    monkeypatch.setattr(import_module(module), attribute, broken)
     with pytest.raises(error):
         fuzz(rng, 200)
 
