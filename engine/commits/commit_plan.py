@@ -19,12 +19,12 @@ class Preparing(PreparedParticipant, Protocol):
     """A transaction that is prepared by its commit."""
 
     prepared: PreparedTransaction | None
-    """What the store holds for it, from step 3 on."""
+    """The store's entry for it, from step 3 on."""
 
 
 @final
 class CommitPlan(Struct, eq=False):
-    """What a transaction is to write, read, enter, move and set, with one record.
+    """The writes, reads, entries, seeks and values of a transaction, for one record.
 
     A step of the commit for which the plan has nothing is skipped.
     """
@@ -34,9 +34,9 @@ class CommitPlan(Struct, eq=False):
     is_light: bool = True
     """Each is a lone message that stands in its `Written` itself."""
     taken: Sequence[TakenRow] = ()
-    """What the transaction has in flight, and reads."""
+    """The messages that the transaction has in flight, and reads."""
     skipped: Sequence[Read] = ()
-    """What counts as read besides."""
+    """The ranges that count as read besides."""
     entries: Sequence[LedgerEntry] = ()
     """Ledger entries, and request ids of what is written."""
     seeks: MovesSection | None = None

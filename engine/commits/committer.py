@@ -96,7 +96,7 @@ class Committing(Protocol):
 
 
 class OpenedStore(Protocol):
-    """What a store has on its files, as far as commits use it."""
+    """The opened files of a store, as far as commits use them."""
 
     @property
     def env(self) -> Env: ...
@@ -262,7 +262,7 @@ class Committer:
             self._after_commit()
 
     def heard(self, reads: Sequence[Read | TakenRow]) -> Sequence[Heard]:
-        """What is read of sequences by that: in an order by them, of each sender the last."""
+        """Return the progress of sequences by these reads: of each sender the last number."""
         found: dict[tuple[int, int, int], int] = {}
         numbered = self._state.numbered
         for read in reads:

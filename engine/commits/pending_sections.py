@@ -48,7 +48,7 @@ class PendingSection:
         self.room = room
 
     def check(self) -> None:
-        """Whether it may be committed next. Raises to refuse the transaction."""
+        """Check that it may be committed next. Raises to refuse the transaction."""
 
     def place(self, first_id: int, time_us: int) -> None:
         """It is committed next, with ids from there on and at that time. Must not raise."""
@@ -88,7 +88,7 @@ class MovesSection(PendingSection):
         )
 
     def passed(self) -> list[Read]:
-        """What is read by it at most, as reads."""
+        """Return the reads that it makes at most."""
         return [Read(seek[0], seek[1], 0, seek[2]) for seek in self.said.seeks]
 
     def check(self) -> None:

@@ -41,7 +41,7 @@ class KeptMessages:
         return (subscription, position) in self._taken or self.keeps(subscription, position)
 
     def rows(self) -> list[TakenRow]:
-        """What is kept, in runs."""
+        """Return the kept messages, in runs."""
         return self._positions.rows()
 
     def take(self, subscription: Subscription, position: int) -> None:

@@ -32,7 +32,7 @@ class GotPart(NamedTuple):
 
 
 class TakenPositions:
-    """See the module. Its transaction's lock covers changes; other threads look at `has`."""
+    """A transaction's positions. Its lock covers changes; other threads look at `has`."""
 
     __slots__ = ("_lock", "_parts")
 

@@ -1,4 +1,4 @@
-"""What the owner of a store does for `store.admin`: see `quire.interface.namespaces.admin`."""
+"""The handlers of `store.admin` at the owner of a store: see `quire.interface.namespaces.admin`."""
 
 from __future__ import annotations
 

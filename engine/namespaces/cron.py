@@ -1,4 +1,4 @@
-"""What the owner of a store does for `store.cron`: see `quire.interface.namespaces.cron`."""
+"""The handlers of `store.cron` at the owner of a store: see `quire.interface.namespaces.cron`."""
 
 from __future__ import annotations
 

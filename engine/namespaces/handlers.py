@@ -1,4 +1,4 @@
-"""Who carries out the calls of an open store's subjects: a handler for each row.
+"""The handlers of the calls of an open store's subjects: one for each row.
 
 Each subject's handlers are loaded and made when one of its calls is first made. They have parts of
 the store and not the store itself, so that keeps them without a circle.

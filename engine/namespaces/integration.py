@@ -1,4 +1,4 @@
-"""What the owner of a store does for connectors: see `quire.interface.integration`."""
+"""The handlers of connectors' calls at the owner of a store: see `quire.interface.integration`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the owner of a store tells listeners: see `quire.interface.namespaces.listeners`."""
+"""The handlers of `store.listeners` at the owner: see `quire.interface.namespaces.listeners`."""
 
 from __future__ import annotations
 

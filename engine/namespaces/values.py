@@ -1,4 +1,4 @@
-"""What the owner of a store tells of states, of what is delayed and of what is prepared."""
+"""The handlers of states, delayed messages and prepared transactions at the owner of a store."""
 
 from __future__ import annotations
 

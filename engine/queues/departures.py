@@ -68,7 +68,7 @@ class Return(NamedTuple):
 
 
 class Returns:
-    """What became available in a queue after its put (DP3). The queue's lock covers it."""
+    """Messages that became available after their put (DP3). The queue's lock covers them."""
 
     def __init__(self, period: int, seen: int, due_us: int) -> None:
         """`period`: drawn; `seen`, `due_us`: see the attributes."""

@@ -51,7 +51,7 @@ class DeliveryLog(Protocol):
 
 
 class DeliveryRequest:
-    """Who asks for messages of a subscription, or is to move it; and what was taken by that.
+    """A request for messages of a subscription, or for a seek; and what was taken by it.
 
     `runs` grows in one step with what is taken, under the queue's lock: so whatever ends the call,
     what it has taken is known, and given back by who made the request.

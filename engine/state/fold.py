@@ -108,7 +108,7 @@ def prepared_in(record: memoryview, where: str) -> PrepareRecord:
 
 
 class Committed(Protocol):
-    """What a commit changes, as it is folded."""
+    """The changes of a commit, as they are folded."""
 
     @property
     def first_id(self) -> int:
@@ -171,7 +171,7 @@ class Fold:
             )
 
     def _folded(self, said: CommitRecord, transaction_id: int, where: str) -> FoldedCommit:
-        """What takes effect of a record: all of it, or nothing before a decision."""
+        """Return what takes effect of a record: all of it, or nothing before a decision."""
         held: Held | None = said.section(format.HELD)
         if held is not None:
             sections = (Prepares(held.record(said)),)

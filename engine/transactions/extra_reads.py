@@ -1,4 +1,4 @@
-"""What few transactions do with queues beside getting messages, until they end.
+"""Reads that few transactions do beside getting messages: remove, keep, seek, skip, browse, report.
 
 They remove messages, keep some from others, move some to other queues, skip some, move
 subscriptions, look through a queue as it was, and report deliveries. Their lock covers this.
@@ -33,7 +33,7 @@ SkippedRange = tuple[Queue, Subscription, int, int]  # [start, end) counts as re
 
 
 class ExtraReads:
-    """See the module."""
+    """A transaction's reads beside those of its gets."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -100,14 +100,14 @@ class ExtraReads:
         taken_positions.give_back_rows(self._leaving, set(), counted=False)
 
     def give_back_removed(self) -> None:
-        """What was removed is there again."""
+        """Put back what was removed."""
         rows, removed = self.removed.rows(), TakenPositions()
         self._leaving += rows
         self.removed = removed  # no call in between
         self.leave(())
 
     def end(self, taker: object) -> None:
-        """What it was to move, or has kept, is others' again."""
+        """Give back what it was to move, or has kept."""
         self.removed = TakenPositions()
         self.leave(self.kept.leave())
         for view in self._views.values():

@@ -1,4 +1,4 @@
-"""What a transaction has got, and what it counts as read, until it ends. Its lock covers it.
+"""The messages that a transaction has got or counts as read, until it ends. Its lock covers them.
 
 - What it has got is in flight: no other reader of the subscription gets it, until the commit's
   record reads it for good or `give_back` makes it available again at its place in the order.
@@ -45,7 +45,7 @@ GotRuns = tuple[Queue, Subscription, list[tuple[int, int]]]  # what a call took
 
 
 class TransactionReads:
-    """See the module."""
+    """The reads of one transaction."""
 
     __slots__ = ("_batch", "_block", "context", "extra", "pending", "spread", "taken")
 
@@ -266,7 +266,7 @@ class TransactionReads:
             self._batch = (queue, subscription, [run[:2] for run in runs]), self._mark()
 
     def _latest(self) -> GotRuns | None:
-        """What the latest call took, of what is left of it."""
+        """Return what is left of what the latest call took."""
         mark = self._mark()
         if self._batch is not None and self._batch[1] == mark:
             queue, subscription, runs = self._batch[0]
@@ -306,7 +306,7 @@ class TransactionReads:
         return [*self.got(), *(() if self.extra is None else self.extra.removed.rows())]
 
     def has(self, subscription: Subscription, position: int) -> bool:
-        """Whether it has got the message, or keeps it; asked by other threads."""
+        """Return True if it has got the message, or keeps it. Other threads call it."""
         if any(row[5] is subscription and row[2] <= position < row[3] for row in list(self.taken)):
             return True
         spread, extra = self.spread, self.extra
@@ -328,7 +328,7 @@ class TransactionReads:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """Where they are from, by name."""
+        """Return the names of their queues."""
         names = sorted({(own[4].name, own[5].name) for own in self.rows()})
         return tuple(f"{queue}/{name}" if name else queue for queue, name in names)
 
@@ -356,7 +356,7 @@ class TransactionReads:
             moved.mark(self._got(*messages), messages)
 
     def _got(self, *messages: Message) -> list[GotPart]:
-        """What it has got of the messages' queues, from the first of them to the last."""
+        """Return what it has got of the messages' queues, from the first of them to the last."""
         context = self.context
         return self._spread_out().got(context.delivery, context.state.names, messages)
 
@@ -388,7 +388,7 @@ class TransactionReads:
         return created_us
 
     def to_read(self) -> list[TakenRow]:
-        """What was taken, for the commit's record: in as few runs as can be, where they are many.
+        """Return what was taken, for the commit's record: in few runs, where they are many.
 
         By priority they come in any order.
         """

@@ -258,12 +258,12 @@ class EmbeddedTransaction(TransactionCalls):
 
     @property
     def stands(self) -> bool:
-        """Whether the commit is durable, whatever was raised since."""
+        """Return True if the commit is durable, whatever was raised since."""
         return self.change is not None and self.change.applied and self.prepared is None
 
     @property
     def is_prepared(self) -> bool:
-        """Whether it was prepared, durably, whatever became of it since."""
+        """Return True if it was prepared, durably, whatever became of it since."""
         return self.prepared is not None and self.prepared.stands
 
     @property
@@ -273,7 +273,7 @@ class EmbeddedTransaction(TransactionCalls):
 
     @property
     def large(self) -> bool:
-        """Whether its messages go to files as they arrive."""
+        """Return True if its messages go to files as they arrive."""
         return self._large if self._writes is None else self._writes.large
 
     # Committing
@@ -465,7 +465,7 @@ class EmbeddedTransaction(TransactionCalls):
                 self._state = state
 
     def _let_go(self) -> None:
-        """Of what it had put and got: that is the store's, or it is gone."""
+        """Forget what it had put and got: that is the store's, or it is gone."""
         writes, reads = self._writes, self._reads
         if writes is not None and not writes.is_light:
             writes.close()
@@ -478,7 +478,7 @@ class EmbeddedTransaction(TransactionCalls):
     # What others do to it, and are told of it (see `registry`)
 
     def has(self, subscription: Subscription, position: int) -> bool:
-        """Whether it has got the message, or keeps it."""
+        """Return True if it has got the message, or keeps it."""
         return (reads := self._reads) is not None and reads.has(subscription, position)
 
     def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
@@ -529,7 +529,7 @@ class EmbeddedTransaction(TransactionCalls):
             self._lock.release()
 
     def info(self) -> TransactionInfo:
-        """What the store tells of an open transaction."""
+        """Return the store's report on an open transaction."""
         writes, reads = self._writes, self._reads
         parts = [] if writes is None else list(writes.by_queue.values())
         spilled = sum(part.charge for written in parts for part in written.spilled())

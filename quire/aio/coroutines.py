@@ -55,7 +55,7 @@ def awaited_put(
 
 
 class WaitingCaller(Protocol):
-    """What has coroutines that find something, or wait for it."""
+    """An object with coroutines that find something, or wait for it."""
 
     async def _find(
         self,

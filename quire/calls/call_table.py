@@ -232,7 +232,7 @@ def by_row(
 
 
 class Subject:
-    """What a store, or a transaction, has by one subject.
+    """The calls of a store, or of a transaction, by one subject.
 
     Its rows, with a fact's decorator, are made by what it is of (`make`). It is made anew whenever
     it is asked for, as one that a store had would keep that from ending by itself.

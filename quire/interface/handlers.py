@@ -76,7 +76,7 @@ class HandlerTask(NamedTuple):
     def of(
         cls, source: object, concurrency: object, max_messages: object, where: object
     ) -> Callable[[Callable[[Any, Any], Any]], HandlerTask]:
-        """What makes one of a handler. Raises InvalidArgument."""
+        """Return a factory for a handler. Raises InvalidArgument."""
         chosen = check_selecting(where)
         checked = (check_sources if chosen is None else check_source)(source)
         check_concurrency(concurrency)
@@ -90,7 +90,7 @@ class HandlerTask(NamedTuple):
 
 
 class HandlerRun:
-    """What one thread or task of a handler has done, and how it goes on after a failure."""
+    """The progress of one thread or task of a handler, and how it goes on after a failure."""
 
     def __init__(self, task: HandlerTask, retry: Retry) -> None:
         self.task = task
@@ -177,7 +177,7 @@ def name_of(function: object) -> str:
 
 
 def check_workers_retry(retry: object) -> Retry:
-    """When what has failed comes again. Raises InvalidArgument."""
+    """Return when a failed message comes again. Raises InvalidArgument."""
     if retry is None:
         raise InvalidArgument("retry None: give a policy, as {'delay': 0.5}, or leave it out")
     checked: Any = retry

@@ -116,7 +116,7 @@ class CallsBack(Tells, Protocol):
 
 
 class ListenerAsked(NamedTuple):
-    """What a listener was asked for."""
+    """The options of a listener."""
 
     source: str
     group: int

@@ -1,4 +1,4 @@
-"""What every store object and every transaction has besides its interface, whichever it is."""
+"""The parts that every store object and every transaction has besides its interface."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ def named(columns: str) -> list[tuple[str, str | None]]:
     return found
 
 
-def asked(words: str, schema: StructType) -> RowQuery:
+def row_query(words: str, schema: StructType) -> RowQuery:
     """Return what tasks read for a schema. Raises InvalidArgument for what the queue has not."""
     with importing():
         from quire.engine.reading.row_read import RowQuery

@@ -45,7 +45,7 @@ class ReadPlan(Struct, frozen=True):
         if words is None:
             where = row_columns.plain_where(options.where)
             return cls(options.path, schema, None, None, where)
-        asked = row_columns.asked(words, schema)
+        asked = row_columns.row_query(words, schema)
         where = row_columns.typed_where(words, options.where)
         return cls(options.path, schema, words, asked, where)
 

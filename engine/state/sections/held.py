@@ -19,7 +19,7 @@ _HOLDABLE = (format.ATTACHMENT, format.HELD, format.VALUES)
 
 
 class Held(Section, frozen=True):
-    """What the section says; the whole record is folded, as `Prepares`."""
+    """The content of the section; the whole record is folded, as `Prepares`."""
 
     kind = format.HELD
     names = ("PREPARE",)

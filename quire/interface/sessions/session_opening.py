@@ -1,4 +1,4 @@
-"""Who has opened a session last, as the state `quire.sessions` keeps it.
+"""The latest opening of a session, as the state `quire.sessions` keeps it.
 
 - OP1: while a session is there its state is not dropped, nor the queue of its replies: the numbers
   of its requests would begin anew, and an old reply would be that of a new request. `leaving` marks
@@ -18,11 +18,11 @@ SESSIONS: Final = "quire.sessions"
 """The state that keeps who has opened which session."""
 PREFIX: Final = "quire.session."
 REPLIES: Final = "quire.replies."
-"""What the names of a session's own state and reply queue begin with."""
+"""The prefix of the names of a session's own state and reply queue."""
 
 
 class Opening(NamedTuple):
-    """Who has opened a session last."""
+    """The latest opening of a session."""
 
     epoch: int
     replies: str
