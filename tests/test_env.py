@@ -36,6 +36,7 @@ WITHOUT_STREAMS = """
 import os, sys
 import quire
 from quire.env import keep_standard_descriptors
+sys.excepthook = lambda *error: open(sys.argv[1] + ".error", "w").write(repr(error))
 for fd in range(3):
     os.close(fd)
 with quire.open(sys.argv[1]) as store:
@@ -62,7 +63,7 @@ with quire.open(sys.argv[1]) as store:
 # Each opens what has the lowest number that is free: that of a standard stream.
 AS_STREAMS = """
 import os, socket, sys
-from quire.env import OsEnv
+from quire.env import OsEnv, os_linux, os_portable
 from quire.env.os_descriptors import moved_up
 from quire.remote.wire.sockets import accept, connect, listen
 env, place, nothing = OsEnv(), sys.argv[1], os.stat(os.devnull).st_rdev
@@ -84,6 +85,15 @@ for fd in range(3):
     moved = moved_up(os.open(place, os.O_RDWR))
     assert os.fstat(fd).st_rdev == nothing, fd
     numbers.append(moved)
+close_streams()  # what becomes /dev/null stays it: another thread may write there already
+first, second = (os.open(place, os.O_RDWR) for _ in range(2))
+numbers += [moved_up(second), moved_up(first)]
+assert {os.fstat(fd).st_rdev for fd in range(3)} == {nothing}
+close_streams()
+polled = os_portable.socket_events()
+numbers += [polled._waker.fileno(), polled._wakes.fileno()]
+close_streams()
+numbers.append(os_linux.socket_events().fileno())
 assert min(numbers) > 2, numbers
 """
 # A program that closes what it has not opened, as some that become daemons do.
@@ -495,7 +505,9 @@ class TestLocks:
         """
         path = str(tmp_path / "store")
         with child(WITHOUT_STREAMS, path) as process:
-            assert process.wait() == 0
+            status = process.wait()
+        error = tmp_path / "store.error"
+        assert (status, error.exists() and error.read_text()) == (0, False)
         with quire.open(path) as store:
             assert store.admin.verify().ok
             assert store.browse("q").payloads() == [b"1", b"2", b"3"]

@@ -4,7 +4,12 @@ What the system has in another form on Linux than elsewhere is behind `os_platfo
 """
 
 from .file_systems import check_file_system
-from .os_descriptors import STREAMS, give_owner_rights, keep_standard_descriptors, moved_up
+from .os_descriptors import (
+    give_owner_rights,
+    keep_standard_descriptors,
+    moved_socket,
+    socket_pair,
+)
 from .os_env import OsEnv, after_fork, check_env
 from .os_platform import (
     ENDED,
@@ -21,7 +26,6 @@ __all__ = [
     "ENDED",
     "HANG_UP",
     "READ",
-    "STREAMS",
     "UNIX_SOCKETS_REFUSE",
     "WRITE",
     "Env",
@@ -33,7 +37,8 @@ __all__ = [
     "check_file_system",
     "give_owner_rights",
     "keep_standard_descriptors",
-    "moved_up",
+    "moved_socket",
     "short_path",
     "socket_events",
+    "socket_pair",
 ]

@@ -1,7 +1,8 @@
 """The numbers of open files: none that a program closes, writes to, or gives to other files.
 
 - DN1: no file of a store keeps the number of a standard stream. A program that has closed these has
-  /dev/null there from the next opening of a file on, so what it writes to them goes nowhere.
+  /dev/null there from the next opening of a file on, so what it writes to them goes nowhere; a
+  number that is /dev/null once is not closed again by the store.
 - DN2: a file has a number from `FIRST_NUMBER` on, where the limit of open files allows it. The
   system gives the lowest number that is free, so a program that closes numbers that are not its own
   and opens files has these elsewhere.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import stat
 from typing import Final
 
@@ -82,6 +84,22 @@ def moved_up(number: int, least: int = STREAMS) -> int:
     return number
 
 
+def moved_socket(made: socket.socket) -> socket.socket:
+    """Return the socket with a number that is no standard stream's (DN1)."""
+    if made.fileno() >= STREAMS:
+        return made
+    return socket.socket(made.family, made.type, made.proto, fileno=moved_up(made.detach()))
+
+
+def socket_pair() -> tuple[socket.socket, socket.socket]:
+    """Return two sockets connected to each other, of which neither is ever waited for (DN1)."""
+    keep_standard_descriptors()
+    reader, writer = map(moved_socket, socket.socketpair())
+    reader.setblocking(False)
+    writer.setblocking(False)
+    return reader, writer
+
+
 def keep_standard_descriptors() -> None:
     """Keep numbers 0 to 2, to which everybody writes errors, away from files and sockets of a
     store.
@@ -112,6 +130,7 @@ def _let_go(number: int) -> None:
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     if nothing != number:
         os.dup2(nothing, number, inheritable=False)
+    if nothing >= STREAMS:  # a stream's number stays /dev/null: others may have seen it so
         os.close(nothing)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quire.libraries.late_modules import stand_in
 
-from .os_descriptors import open_descriptor
+from .os_descriptors import STREAMS, keep_standard_descriptors, open_descriptor
 from .seam import SocketEvents
 
 if TYPE_CHECKING:
@@ -52,7 +52,13 @@ sync_directory = os.fsync
 
 def socket_events() -> SocketEvents:
     """Return a poll of events at sockets, by epoll(7)."""
-    return select.epoll()
+    keep_standard_descriptors()
+    made = select.epoll()
+    if made.fileno() >= STREAMS:
+        return made
+    with made:  # another thread has closed a standard stream meanwhile (DN1)
+        higher = fcntl.fcntl(made.fileno(), fcntl.F_DUPFD_CLOEXEC, STREAMS)
+    return select.epoll.fromfd(higher)
 
 
 def read_into(fd: int, memory: memoryview, offset: int) -> int:

@@ -19,6 +19,7 @@ from quire.libraries.late_imports import importing
 from quire.limits import ZERO_CHUNK_BYTES as PIECE_BYTES
 
 from .interpreter import Lock
+from .os_descriptors import socket_pair
 from .seam import SocketEvents
 
 DIRECT_FLAGS: Final[int] = 0
@@ -139,9 +140,7 @@ class PolledSockets:
         self._registered: dict[int, int] = {}
         self._masks: dict[int, int] = {}  # what the system is asked for
         self._sockets: dict[int, socket.socket] = {}
-        self._waker, self._wakes = socket.socketpair()
-        self._waker.setblocking(False)
-        self._wakes.setblocking(False)
+        self._waker, self._wakes = socket_pair()
         self._polling = False
 
     def register(self, channel: socket.socket | int, events: int) -> None:

@@ -20,13 +20,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from quire.calls.wake_up import Thread
+from quire.env import socket_pair
 
 
 class SignalFlag:
     """A flag that a signal handler may set at any moment, and that threads wait for."""
 
     def __init__(self) -> None:
-        self._reader, self._writer = _pair()
+        self._reader, self._writer = socket_pair()
         self._wakes: socket.socket | None = None
         self._process_id = os.getpid()
         self.signals = 0  # so many have set it
@@ -67,7 +68,7 @@ class SignalFlag:
         The system wakes a thread that waits already. A signal that comes the moment before, or is
         given to another thread, would have its handler wait for the next one.
         """
-        self._wakes, waker = _pair()
+        self._wakes, waker = socket_pair()
         before = signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         try:
             yield
@@ -89,14 +90,6 @@ class SignalFlag:
         """Give back its files. Nobody waits any more."""
         self._reader.close()
         self._writer.close()
-
-
-def _pair() -> tuple[socket.socket, socket.socket]:
-    """Neither of which is ever waited for."""
-    reader, writer = socket.socketpair()
-    reader.setblocking(False)
-    writer.setblocking(False)
-    return reader, writer
 
 
 def _drain(reader: socket.socket) -> None:

@@ -24,11 +24,10 @@ from typing import Final
 from quire.arguments import Bytes
 from quire.calls.uninterrupted import waiting
 from quire.env import (
-    STREAMS,
     UNIX_SOCKETS_REFUSE,
     give_owner_rights,
     keep_standard_descriptors,
-    moved_up,
+    moved_socket,
     short_path,
 )
 from quire.env.interpreter import RLock
@@ -94,7 +93,7 @@ def accept(listener: socket.socket) -> socket.socket:
     """A connection that waits, made ready: sending does not wait for ever. Raises OSError."""
     with _making:
         keep_standard_descriptors()
-        connection = _moved(listener.accept()[0])
+        connection = moved_socket(listener.accept()[0])
         _sockets.add(connection)
     connection.setblocking(True)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(SEND_SECONDS), 0))
@@ -206,16 +205,9 @@ def _unix() -> socket.socket:
 def _made(family: socket.AddressFamily) -> socket.socket:
     with _making:
         keep_standard_descriptors()
-        made = _moved(socket.socket(family))
+        made = moved_socket(socket.socket(family))
         _sockets.add(made)
     return made
-
-
-def _moved(made: socket.socket) -> socket.socket:
-    """Return it with a number that is no standard stream's (DN1)."""
-    if made.fileno() >= STREAMS:
-        return made
-    return socket.socket(made.family, made.type, made.proto, fileno=moved_up(made.detach()))
 
 
 @contextmanager
