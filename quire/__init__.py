@@ -60,6 +60,9 @@ if TYPE_CHECKING:
     from quire.definitions.retry import Retry as Retry
     from quire.errors import AlreadyCommitted as AlreadyCommitted
     from quire.errors import AlreadyExists as AlreadyExists
+    from quire.errors import ArchiveError as ArchiveError
+    from quire.errors import ArchiveFailed as ArchiveFailed
+    from quire.errors import ArchiveRefused as ArchiveRefused
     from quire.errors import CodecNotFound as CodecNotFound
     from quire.errors import CommitUnfinished as CommitUnfinished
     from quire.errors import Conflict as Conflict
@@ -75,6 +78,7 @@ if TYPE_CHECKING:
     from quire.errors import NobodyReads as NobodyReads
     from quire.errors import NoRoom as NoRoom
     from quire.errors import NotFound as NotFound
+    from quire.errors import ObjectNotFound as ObjectNotFound
     from quire.errors import OutboxMismatch as OutboxMismatch
     from quire.errors import OutcomeUnknown as OutcomeUnknown
     from quire.errors import PayloadInvalid as PayloadInvalid
@@ -201,6 +205,9 @@ else:
         "quire.errors": (
             "AlreadyCommitted",
             "AlreadyExists",
+            "ArchiveError",
+            "ArchiveFailed",
+            "ArchiveRefused",
             "CodecNotFound",
             "CommitUnfinished",
             "Conflict",
@@ -216,6 +223,7 @@ else:
             "NoRoom",
             "NobodyReads",
             "NotFound",
+            "ObjectNotFound",
             "OutboxMismatch",
             "OutcomeUnknown",
             "PayloadInvalid",

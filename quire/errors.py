@@ -9,7 +9,8 @@
     │   ├── ScheduleNotFound (KeyError)         no schedule of that name
     │   ├── TransactionNotFound (TransactionError)  no transaction of that id or xid
     │   ├── ReplyNotFound (KeyError)            no reply can be had: it was taken, forgotten, or never asked for
-    │   └── CodecNotFound (KeyError)            no codec of that name, or for that content type
+    │   ├── CodecNotFound (KeyError)            no codec of that name, or for that content type
+    │   └── ObjectNotFound (ArchiveError, KeyError)  an archive has no object of that name
     ├── AlreadyExists                     what is in the way of something new
     │   ├── QueueExists                         a queue of that name is there already
     │   ├── SubscriptionExists                  a subscription of that name is there already
@@ -50,6 +51,9 @@
     │   ├── StoreVersion                  the files are of a format version this release cannot read
     │   └── ResourceExhausted (NoRoom)    no memory or file descriptor for the call; an OSError too
     │       └── DiskFull                        the file system has no room for what was asked
+    ├── ArchiveError
+    │   ├── ArchiveFailed                 the archive cannot be reached, or refuses; try again, or look after it
+    │   └── ArchiveRefused                what is in the archive is another's, or its server is not fit for one
     └── RemoteError
         ├── ConnectionLost (ConnectionError)    the owner is gone; nothing of this operation took effect
         └── OutcomeUnknown                the owner was lost during a change; it may have taken effect
@@ -337,6 +341,28 @@ class OutcomeUnknown(RemoteError):
     A commit, `put`, `get`, `create_queue`, ...: repeat it where that is safe (a put with a request
     id, `exist_ok=True`), or look whether it took effect, with the next owner (docs/core.md).
     """
+
+
+class ArchiveError(QuireError):
+    """An archive, the object store or directory outside of a store, cannot be used as asked."""
+
+
+class ArchiveFailed(ArchiveError):
+    """The archive could not be reached, or refused a request, after repeated tries.
+
+    What was to be written may be there, and may still appear: the same call may be repeated.
+    """
+
+
+class ArchiveRefused(ArchiveError):
+    """An object in the archive is another's, or the archive's server is not fit for one.
+
+    Repeating the call does not help: give another place, or remove what is not wanted there.
+    """
+
+
+class ObjectNotFound(ArchiveError, NotFound, KeyError):
+    """The archive has no object of that name."""
 
 
 class NobodyReads(UserWarning):
