@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec import Struct
 
 from quire.callbacks import check_function
-from quire.calls.uninterrupted import held
+from quire.calls.signal_safety import defer_signals
 from quire.errors import (
     AlreadyCommitted,
     CommitUnfinished,
@@ -129,7 +129,7 @@ class Coordinator:
         gtrid = self._gtrid(self._number)
         with ExitStack() as undo:
             for name, participant in self._participants.items():
-                held(self._begin, participant, name, gtrid, undo)
+                defer_signals(self._begin, participant, name, gtrid, undo)
             yield gtrid
             for participant in self._participants.values():
                 participant.tpc_prepare()

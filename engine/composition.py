@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.commits.adoptions import Adoptions
+from quire.engine.commits.buffer_spiller import BufferSpiller
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.definitions import Definitions
 from quire.engine.commits.listening import Listening
-from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
-from quire.engine.finding.candidates import Finder
-from quire.engine.finding.chooser import Chooser
-from quire.engine.finding.waits import MessageWaits
 from quire.engine.live_state.turns import Turns
-from quire.engine.reading.delivery import Delivery
+from quire.engine.lookup.candidates import Finder
+from quire.engine.lookup.message_lookup import MessageLookup
+from quire.engine.lookup.waits import MessageWaits
+from quire.engine.reading.fetcher import Fetcher
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.registry import Registry
@@ -72,15 +72,15 @@ def compose(opened: Opened) -> Parts:
     light_messages = min(
         buffers.light_messages, options.large_limit_messages, inline_limit // LIGHT_BLOCK_BYTES // 2
     )
-    delivery = Delivery(env, opened.reader, committer, state.queues.values())
+    delivery = Fetcher(env, opened.reader, committer, state.queues.values())
     registry = Registry()
     context = Context(
         env=env, options=options, store_id=opened.store_id, ltds_directory=layout.ltds,
         journal=journal, state=state, places=places, reader=opened.reader, sequencer=sequencer,
-        overflow=Overflow(places, sequencer, lambda: maintenance.after_discard()),
+        spiller=BufferSpiller(places, sequencer, lambda: maintenance.after_discard()),
         write_buffers=buffers, adoptions=adoptions, committer=committer,
         delivery=delivery,
-        chooser=Chooser(env, delivery, Finder(delivery), MessageWaits(lambda: registry)),
+        chooser=MessageLookup(env, delivery, Finder(delivery), MessageWaits(lambda: registry)),
         turns=Turns(env, state, delivery),
         listening=Listening(env, state, sequencer, delivery),
         registry=registry,

@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 from quire.calls.documented import documented_by
-from quire.calls.uninterrupted import call, look_around, made, nested, waiting
+from quire.calls.signal_safety import allow_reentry, call, look_around, made, waiting
 from quire.engine.queues.queue import Queue
 from quire.env import Env, OsEnv, after_fork, check_file_system
 from quire.env.interpreter import check_unpatched, warn_without_gil
@@ -34,7 +34,7 @@ from .checkpoints.store_files import (
 )
 from .composition import Parts, compose
 from .layout import Layout
-from .live_state.live_state import State
+from .live_state.engine_state import EngineState
 from .options import FIXED, Options
 from .upkeep.fragment_files import discard_unfinished
 from .upkeep.overflow_handler import dropped
@@ -191,7 +191,7 @@ class StoreLife:
                 self._let_go_of_files,
                 self._save,
                 self._tell_last_start,
-                lambda: nested(self._types.stop_all),  # the program's code
+                lambda: allow_reentry(self._types.stop_all),  # the program's code
                 self._end_temporary,
                 self._end_transactions,
                 self._look_at_place,
@@ -277,7 +277,7 @@ class StoreLife:
             return True
         return self._checkpointer.store_failed
 
-    def _state(self) -> State:
+    def _state(self) -> EngineState:
         if self._closed is not None:
             raise self._refusal()
         return self._context.state
@@ -292,7 +292,7 @@ class StoreLife:
 class HasState(Protocol):
     """An open store, or a part of one."""
 
-    def _state(self) -> State:
+    def _state(self) -> EngineState:
         """What it holds. Raises StoreClosed once it is not open."""
 
 

@@ -24,15 +24,15 @@ from quire.batches import delivered_messages
 from quire.callbacks import check_callback
 from quire.calls.call_table import CallRow
 from quire.calls.documented import documented_by
-from quire.calls.uninterrupted import as_call, begin_short, call, end, inside, look, nested
+from quire.calls.signal_safety import allow_reentry, as_call, begin_short, call, end, inside, look
 from quire.definitions.properties import QueueChanges
-from quire.engine.finding import choice as choices
 from quire.engine.inspection import status as status_numbers
+from quire.engine.lookup import choice as choices
 from quire.engine.reading import position_search
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.engine.upkeep import redriving as letters
 from quire.errors import AlreadyCommitted, QueueFull
-from quire.interface import finding, redriving
+from quire.interface import lookup, redriving
 from quire.interface.store import Store
 from quire.interface.store_objects import StoreObject
 from quire.interface.transaction import Payload
@@ -49,8 +49,8 @@ from .upkeep.temporary import requested_form
 
 if TYPE_CHECKING:
     from quire.batches.delivered_messages import Messages
-    from quire.interface.finding import Seen, Where
     from quire.interface.integration import CallTarget
+    from quire.interface.lookup import Seen, Where
     from quire.interface.redriving import Chosen, Redriven
     from quire.interface.starts import Start
     from quire.messages.put_options import PutOptions
@@ -139,13 +139,13 @@ class EmbeddedStore(StoreLife, StoreObject):
             check_name(to, "queue")
         check_flag("is_moved", is_moved)
         step = letters.LetterStep(source, start, end, most, asked, to, where, is_moved)
-        return nested(letters.put_back, self._context, step)
+        return allow_reentry(letters.put_back, self._context, step)
 
     @open_call
     def drop_queue(self, name: str) -> None:
         queue_id = self._definitions.drop(name)
         self._context.write_buffers.forget(queue_id)
-        nested(self._types.stop, queue_id)
+        allow_reentry(self._types.stop, queue_id)
 
     @open_call
     def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
@@ -282,7 +282,7 @@ class EmbeddedStore(StoreLife, StoreObject):
     ) -> Messages:
         state = self._state()
         check_max_messages(max_messages)
-        first, last_seen = check_first(start) or 0, finding.check_seen(after)
+        first, last_seen = check_first(start) or 0, lookup.check_seen(after)
         queue, hidden = state.browsed(source)
         if last_seen is not None:
             [(position, is_there)] = position_search.places_of(

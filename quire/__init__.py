@@ -381,7 +381,7 @@ else:
             with _first:
                 import_module("logging")  # whose lock is to be taken for a fork after `_first`:
                 _hold_back_forks()  # what was registered last is called first
-                import_module("quire.calls.uninterrupted")
+                import_module("quire.calls.signal_safety")
                 return import_module("quire.libraries.late_imports")
         finally:
             try:

@@ -436,8 +436,8 @@ RUN_BYTES = 176  # what those take beside their codes: a list, a tuple, and the 
 LANE_BYTES, RETURNED_BYTES, TAKEN_BYTES, TIMED_BYTES = 8, 40, 150, 140
 # Where each message is that is not read in commit order: a byte, in pages of so many, and what a
 # page takes. By smaller ones all take more, by larger ones the few that are left of many.
-WHEREABOUTS_PAGE = 256
-WHEREABOUTS_PAGE_BYTES = 400
+POSITION_STATES_PAGE = 256
+POSITION_STATES_PAGE_BYTES = 400
 HEAPIFIED = 64  # that are pushed to a heap together; fewer are pushed one by one
 NEVER_US = (1 << 63) - 1  # a time that does not come
 MAX_MESSAGE_ID = (1 << 63) - 1  # as records hold them
@@ -493,9 +493,9 @@ COMMAND_BATCH_MESSAGES = 1000  # that the command line puts or shows at once
 HEARD_AT_ONCE = 1000  # ids in one answer to a listener
 HEARD_ATTEMPTS = 10  # calls with a notice, after which a named listener whose function raises ends
 HEARD_LOOKS = 65_536  # messages that are looked at for them
-DEPARTURES_KEPT = 4096  # parts of blocks that were read, for all who listen to a queue
+RECENT_REMOVALS_KEPT = 4096  # parts of blocks that were read, for all who listen to a queue
 RETURNS_KEPT = 4096  # runs of messages that became available after their put, likewise
-DEPARTURES_BYTES = 4 << 20  # of these
+RECENT_REMOVALS_BYTES = 4 << 20  # of these
 
 # --- time ---
 

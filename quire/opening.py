@@ -24,7 +24,7 @@ from quire.libraries.late_imports import importing
 from quire.limits import DEFAULT_CALL_TIMEOUT, JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
 from quire.loggers import logger
 
-from .calls.uninterrupted import made, waiting
+from .calls.signal_safety import made, waiting
 from .env.memory_env import IN_MEMORY
 from .env.os_descriptors import keep_standard_descriptors
 

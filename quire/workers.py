@@ -53,7 +53,7 @@ from quire.limits import (
 )
 
 from .calls.errand import Errand
-from .calls.uninterrupted import held, waiting
+from .calls.signal_safety import defer_signals, waiting
 from .calls.wake_up import Thread, WakeUp
 from .definitions.retry import Retry
 from .definitions.source_pattern import is_pattern
@@ -191,7 +191,7 @@ class Workers:
         that `quire.connect` connected to is gone, and the SystemExit or KeyboardInterrupt of a
         handler.
         """
-        held(self._run)
+        defer_signals(self._run)
 
     def _run(self) -> None:
         """Run, while handlers of signals run in the waits alone (WR10)."""

@@ -22,7 +22,7 @@ APART = {
 IMPORTERS = {
     "quire/__init__.py": "what the others import by is not there yet",
     "quire/libraries/late_imports.py": "what the others import by",
-    "quire/calls/uninterrupted.py": "a module of the interpreter, while it is imported itself",
+    "quire/calls/signal_safety.py": "a module of the interpreter, while it is imported itself",
     "quire/cli/commands/graphs.py": "a user's module, whose import may be interrupted as ever",
 }
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from quire.calls.uninterrupted import held
+from quire.calls.signal_safety import defer_signals
 from quire.calls.wake_up import Condition, Thread, WakeUp
 from quire.env.interpreter import Lock
 from tests.kit.children import child
@@ -135,7 +135,7 @@ def test_an_interrupt_at_any_step_of_its_start_leaves_no_thread_stuck() -> None:
     before = threading.active_count()
     for moment in range(1, moments + 1):
         at_moment(lambda: start(lambda: None), moment)
-    assert ends(lambda: held(_come_to_rest, before))
+    assert ends(lambda: defer_signals(_come_to_rest, before))
 
 
 def _come_to_rest(count: int) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.pages.block_places import Places
 from quire.engine.pages.data_files import DataFiles
 from quire.engine.pages.free_space import FreeSpace
@@ -61,14 +61,16 @@ def new_state(
     strategy: Strategy,
     *,
     parallel: bool,
-) -> State:
+) -> EngineState:
     """Return the state of an empty store on these files."""
     durable = DurableState()
     places = Places(env, ltds_directory, data, spaces, durable.ltds, parallel=parallel)
-    return State(env, durable, places, RecordPages(data), strategy)
+    return EngineState(env, durable, places, RecordPages(data), strategy)
 
 
-def restore(checkpoint: Checkpoint, state_on: Callable[[Sequence[FreeSpace]], State]) -> State:
+def restore(
+    checkpoint: Checkpoint, state_on: Callable[[Sequence[FreeSpace]], EngineState]
+) -> EngineState:
     """The state at the checkpoint's LSN; `state_on` makes an empty one with this free space."""
     try:
         state = state_on(read_spaces(checkpoint))
@@ -81,7 +83,7 @@ def restore(checkpoint: Checkpoint, state_on: Callable[[Sequence[FreeSpace]], St
 
 
 def replay(
-    env: Env, directory: str, checkpoint: Checkpoint, state: State, hooks: Hooks
+    env: Env, directory: str, checkpoint: Checkpoint, state: EngineState, hooks: Hooks
 ) -> tuple[Journal, RecoveredRecords]:
     """Fold the journal's records after the checkpoint; the journal, open for writing.
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct, field
 
 from quire.engine.layout import Layout
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.options import FIXED
 from quire.engine.pages.free_space import FreeSpace
 from quire.engine.queues.queue import Queue
@@ -203,7 +203,7 @@ class Snapshot(Struct):
     volatile: list[QueueSnapshot]
 
     @classmethod
-    def of(cls, state: State, lsn: int, restart_lsn: int, number: int) -> Snapshot:
+    def of(cls, state: EngineState, lsn: int, restart_lsn: int, number: int) -> Snapshot:
         """Called while nothing is committed (see `Sequencer.exclusive`)."""
         durable, places = state.durable, state.places
         queues = [QueueSnapshot.of(q) for q in state.queues.values() if not q.is_temporary]

@@ -20,7 +20,7 @@ from itertools import islice
 from json.encoder import encode_basestring
 from typing import Final
 
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.records import format
 from quire.engine.records.checkpoint_file import remove_older
 from quire.engine.records.checkpoint_spares import SPARES, cut_spares, keep_spares, spare_bytes
@@ -51,7 +51,7 @@ _RECORD_BYTES: Final = format.PACKED_RECORD.size
 class KeptBack:
     """The spares of the checkpoint directory. Thread-safe."""
 
-    def __init__(self, env: Env, directory: str, state: State) -> None:
+    def __init__(self, env: Env, directory: str, state: EngineState) -> None:
         """`directory`: of the checkpoints."""
         self._env, self._directory = env, directory
         self._state, self._places = state, state.places

@@ -35,7 +35,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from quire.engine.layout import KNOWN_NAMES, Layout, no_store
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.options import FIXED, Options, check_fixed
 from quire.engine.ownership import Ownership
 from quire.engine.pages.block_places import Places
@@ -87,7 +87,7 @@ class Opened(Struct, frozen=True):
     store_id: int
     ownership: Ownership
     journal: Journal
-    state: State
+    state: EngineState
     places: Places
     reader: BlockReader
     kept_back: KeptBack

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quire.engine.pages.block_places import Places
-from quire.engine.queues.obeyed import asked_of_many
+from quire.engine.queues.header_rules import asked_of_many
 from quire.env import Env
 from quire.env.interpreter import Lock
 from quire.errors import PositionLost
 from quire.ltds import LtdsInfo, LtdsReader
 
-from .written_messages import Written
+from .queue_writes import QueueWrites
 
 
 class Adoptions:
@@ -43,7 +43,7 @@ class Adoptions:
             return max((block.largest_charge() for block, _ in reader), default=0)
 
     def asked(self, ltds_id: int, mask: int) -> int:
-        """The bits, of those of the mask, of what any of its messages asks (see `queues.obeyed`).
+        """The bits, of those of the mask, of what any of its messages asks (see `header_rules`).
 
         Only blocks that have such columns are read for it, unless they are compressed.
         """
@@ -68,7 +68,7 @@ class Adoptions:
         """The file could not be adopted."""
         self._held.discard(ltds_id)
 
-    def release(self, written: Iterable[Written]) -> None:
+    def release(self, written: Iterable[QueueWrites]) -> None:
         """The transaction has ended: its files are the store's, or their writer's again."""
         for part in written:
             self._held -= part.adopted

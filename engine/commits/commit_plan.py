@@ -8,11 +8,11 @@ from typing import Protocol, final
 from msgspec import Struct
 
 from quire.engine.queues.prepared_transactions import PreparedParticipant, PreparedTransaction
-from quire.engine.queues.queue import TakenRow
+from quire.engine.queues.queue import InFlightRange
 from quire.engine.records.commit_record import LedgerEntry, Read
 
 from .pending_sections import MovesSection, ValuesSection
-from .written_messages import Written
+from .queue_writes import QueueWrites
 
 
 class Preparing(PreparedParticipant, Protocol):
@@ -29,11 +29,11 @@ class CommitPlan(Struct, eq=False):
     A step of the commit for which the plan has nothing is skipped.
     """
 
-    written: Collection[Written] = ()
+    written: Collection[QueueWrites] = ()
     """Messages, by queue; one without messages was opened, and is left."""
     is_light: bool = True
     """Each is a lone message that stands in its `Written` itself."""
-    taken: Sequence[TakenRow] = ()
+    taken: Sequence[InFlightRange] = ()
     """The messages that the transaction has in flight, and reads."""
     skipped: Sequence[Read] = ()
     """The ranges that count as read besides."""

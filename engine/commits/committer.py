@@ -30,11 +30,11 @@ from contextlib import ExitStack
 from typing import Final, Protocol, TypeVar
 
 from quire.block import EncodedBlock
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.options import Options
 from quire.engine.pages.block_places import Extent, Places
 from quire.engine.queues.prepared_transactions import PreparedTransaction
-from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.queues.queue import InFlightRange, Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.reading.indexing import numbers_in
@@ -56,8 +56,8 @@ from quire.engine.state.sections.attachment import Attachment
 from quire.engine.state.sections.decides import Decides
 from quire.engine.state.sections.deliveries import Deliveries, Untouched
 from quire.engine.state.sections.failures import Failure, Failures
-from quire.engine.state.sections.numbers import Heard, Numbers
 from quire.engine.state.sections.section import Section
+from quire.engine.state.sections.sequence_numbers import SequenceNumbers, SequenceProgress
 from quire.env import Env
 from quire.env.interpreter import has_gil
 from quire.errors import QueueNotFound, QuireError
@@ -74,9 +74,9 @@ from .pending_sections import (
     PendingSection,
     pack_sections,
 )
+from .queue_writes import QueueWrites, lone_block, lone_put
 from .sequencer import Sequencer
 from .transaction_change import TransactionChange, new_change
-from .written_messages import Written, lone_block, lone_put
 
 Pieces = list[tuple[Queue, list[EncodedBlock | Part]]]
 N = TypeVar("N", Read, Failure)
@@ -108,7 +108,7 @@ class OpenedStore(Protocol):
     def journal(self) -> Journal: ...
 
     @property
-    def state(self) -> State: ...
+    def state(self) -> EngineState: ...
 
     @property
     def places(self) -> Places: ...
@@ -202,7 +202,7 @@ class Committer:
             if state.listened:
                 look_before(self._reader, state.listened, reads)
             if heard := self.heard(reads):
-                notes.append(PendingSection(Numbers(heard)))
+                notes.append(PendingSection(SequenceNumbers(heard)))
             if not commit and (failures := state.prepared.failing(xid)):
                 notes.append(PendingSection(Failures(failures)))
             notes.append(DecidesSection(state.prepared, Decides(xid, commit, 0), expected))
@@ -261,7 +261,7 @@ class Committer:
         if self._journal.end_lsn >= self.due_lsn:
             self._after_commit()
 
-    def heard(self, reads: Sequence[Read | TakenRow]) -> Sequence[Heard]:
+    def heard(self, reads: Sequence[Read | InFlightRange]) -> Sequence[SequenceProgress]:
         """Return the progress of sequences by these reads: of each sender the last number."""
         found: dict[tuple[int, int, int], int] = {}
         numbered = self._state.numbered
@@ -271,12 +271,12 @@ class Committer:
                 for sender, number in numbers_in(self._reader, queue, read).items():
                     key = *read[:2], sender
                     found[key] = max(number, found.get(key, 0))
-        return [Heard(*key, number) for key, number in found.items()]
+        return [SequenceProgress(*key, number) for key, number in found.items()]
 
     def _add_sections(self, plan: CommitPlan, change: TransactionChange) -> MovesSection | None:
         """Add what few transactions do to the change; return its seeks in recorded queues."""
         state, seeks = self._state, plan.seeks
-        heard: Sequence[Heard] = ()
+        heard: Sequence[SequenceProgress] = ()
         if plan.xid:
             change.check_not_volatile()
         elif state.apart:
@@ -286,7 +286,7 @@ class Committer:
             if state.volatile:
                 own, heard = apart(heard, state.volatile)
                 seeks = change.split_volatile(self._volatile, seeks, own)
-        numbers = PendingSection(Numbers(heard)) if heard else None
+        numbers = PendingSection(SequenceNumbers(heard)) if heard else None
         change.pending = [each for each in (numbers, seeks, plan.values) if each is not None]
         return seeks
 
@@ -365,10 +365,10 @@ class Committer:
                 self.sequencer.fail(error)
             raise
 
-    def encode(self, written: Collection[Written]) -> Pieces:
+    def encode(self, written: Collection[QueueWrites]) -> Pieces:
         """Step 1: blocks and parts by queue; files are durable."""
         groups: Pieces = []
-        unsynced: list[Written] = []
+        unsynced: list[QueueWrites] = []
         for part in written:
             if not part.is_filled:
                 groups.append((part.queue, [lone_block(part.payload, part.fields, part.charge)]))
@@ -384,7 +384,7 @@ class Committer:
                 part.unsynced = False
         return groups
 
-    def reserve(self, written: Iterable[Written], change: TransactionChange) -> None:
+    def reserve(self, written: Iterable[QueueWrites], change: TransactionChange) -> None:
         """Step 2; `change.reserved` grows queue by queue, for `_undo`."""
         reserved = change.reserved
         if not change.transaction_id:  # its space was not taken before
@@ -413,7 +413,7 @@ class Committer:
                 space.reserve()
                 reserved += (part,)
 
-    def leave_unused(self, transaction_id: int, written: Collection[Written]) -> None:
+    def leave_unused(self, transaction_id: int, written: Collection[QueueWrites]) -> None:
         """The transaction's record is durable: let go of what it opened and did not use."""
         for part in written:
             if not part.count:  # nothing was put
@@ -473,7 +473,7 @@ class Committer:
             plan.preparing.prepared = None
 
 
-def lock_all(written: Collection[Written], locks: ExitStack) -> None:
+def lock_all(written: Collection[QueueWrites], locks: ExitStack) -> None:
     """Under a strategy that wants it: keep writers out of all the queues."""
     for part in sorted(written, key=lambda part: part.queue.queue_id):
         part.queue.writers.acquire()
@@ -488,7 +488,7 @@ def _reads_of(
     return [Read(*ids, run[0], run[1]) for run in runs]
 
 
-def _all_known(taken: Sequence[TakenRow]) -> bool:
+def _all_known(taken: Sequence[InFlightRange]) -> bool:
     """Whether the record of each is known, as it still is: none is to be looked up."""
     for _, _, _, _, queue, _, record, epoch in taken:
         if record is None or epoch != queue.epoch:

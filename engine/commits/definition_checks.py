@@ -17,7 +17,7 @@ from quire.definitions.properties import (
     priority_of_puts,
 )
 from quire.definitions.row_schema import is_part, schema_of_words
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.state.catalog import ALIAS, QUEUE, SCHEDULE, CatalogChange
@@ -35,13 +35,13 @@ else:
     conditions = stand_in("quire.selectors.condition")  # with the first selector
 
 
-def entries_by_name(state: State, type: str) -> list[tuple[int, CatalogEntry]]:
+def entries_by_name(state: EngineState, type: str) -> list[tuple[int, CatalogEntry]]:
     """All durable entries of a type with their numbers, in the order of their names."""
     entries = list(state.durable.catalog.get(type, {}).items())
     return sorted(entries, key=lambda pair: str(pair[1].body["name"]))
 
 
-def entry_named(state: State, type: str, name: str) -> tuple[int, CatalogEntry] | None:
+def entry_named(state: EngineState, type: str, name: str) -> tuple[int, CatalogEntry] | None:
     """The number and the entry of a name; None: there is none of the type."""
     for number, entry in list(state.durable.catalog.get(type, {}).items()):
         if entry.body["name"] == name:
@@ -49,7 +49,7 @@ def entry_named(state: State, type: str, name: str) -> tuple[int, CatalogEntry] 
     return None
 
 
-def named_itself(state: State, name: str) -> Queue:
+def named_itself(state: EngineState, name: str) -> Queue:
     """The queue of this name, which must not be an alias: it is to be renamed or dropped."""
     queue = state.queue(name, to_end=True)
     if queue.name != name:
@@ -60,7 +60,7 @@ def named_itself(state: State, name: str) -> Queue:
     return queue
 
 
-def there_already(state: State, name: str, *, made: bool = False) -> QueueExists:
+def there_already(state: EngineState, name: str, *, made: bool = False) -> QueueExists:
     """A name that is to be given, or a queue that is to be `made` with it, is there."""
     queue = state.names.get(name)
     if queue is None or queue.name == name:
@@ -72,7 +72,7 @@ def there_already(state: State, name: str, *, made: bool = False) -> QueueExists
     )
 
 
-def check_no_dead_letters(state: State, name: str) -> None:
+def check_no_dead_letters(state: EngineState, name: str) -> None:
     """Raises QueueInUse where dead letters of other queues go to the name."""
     for other in feeding(state, name):
         raise QueueInUse(
@@ -81,7 +81,7 @@ def check_no_dead_letters(state: State, name: str) -> None:
         )
 
 
-def check_no_replies(state: State, name: str) -> None:
+def check_no_replies(state: EngineState, name: str) -> None:
     """Raises QueueInUse where replies to a session come to the name (OP1)."""
     session = session_opening.session_with_replies(_sessions(state), name)
     if session is not None:
@@ -91,11 +91,11 @@ def check_no_replies(state: State, name: str) -> None:
         )
 
 
-def _sessions(state: State) -> dict[str, bytes]:
+def _sessions(state: EngineState) -> dict[str, bytes]:
     return state.values.items(session_opening.SESSIONS)
 
 
-def check_no_session(state: State, name: str) -> None:
+def check_no_session(state: EngineState, name: str) -> None:
     """Raises InvalidArgument where the state of the name is a session's (OP1)."""
     session = session_opening.session_with_state(_sessions(state), name)
     if session is not None:
@@ -118,17 +118,17 @@ def check_letters(name: str, properties: Properties, theirs: str | None) -> None
         )
 
 
-def feeding(state: State, name: str) -> list[Queue]:
+def feeding(state: EngineState, name: str) -> list[Queue]:
     """The queues whose dead letters go to this name."""
     return [q for q in list(state.ruled) if q.config.properties.dead_letter == name]
 
 
-def entry_of(state: State, queue: Queue) -> dict[str, Any]:
+def entry_of(state: EngineState, queue: Queue) -> dict[str, Any]:
     """What the catalog says of a queue, to be changed."""
     return dict(state.described(queue).catalog[QUEUE][queue.queue_id].body)
 
 
-def altered(state: State, queue: Queue, **fields: Any) -> CatalogChange:
+def altered(state: EngineState, queue: Queue, **fields: Any) -> CatalogChange:
     """The queue's entry, with other values of these."""
     return CatalogChange(QUEUE, queue.queue_id, entry_of(state, queue) | fields)
 
@@ -142,7 +142,7 @@ def check_stays(queue: Queue, what: str) -> None:
         )
 
 
-def check_unnamed(state: State, queue: Queue) -> None:
+def check_unnamed(state: EngineState, queue: Queue) -> None:
     """Raises QueueInUse where an alias or a schedule is of the queue."""
     remedies = {
         ALIAS: "drop it (store.admin.drop_alias), or give it to another queue "
@@ -158,7 +158,7 @@ def check_unnamed(state: State, queue: Queue) -> None:
 
 
 def check_queue(
-    state: State,
+    state: EngineState,
     queue: NewQueue,
     made: Mapping[str, Properties] = MappingProxyType({}),
     *,
@@ -267,7 +267,7 @@ def _check_effect(queue: NewQueue, before: Properties) -> None:
     was altered, stays as it is: it has its effect again when that is altered back.
     """
     now = queue.properties
-    expires = now.timed or (now.timed is None and queue.kind == WORK)  # (OB2 of `queues.obeyed`)
+    expires = now.timed or (now.timed is None and queue.kind == WORK)  # (OB2, `header_rules`)
     sends = now.max_deliveries is not None or now.keep_expired or now.overflow == DEAD_LETTER
     lets_go = "keep_forever keeps everything: leave one of the two out"
     for option, counts, needs in (
@@ -303,7 +303,7 @@ def _check_effect(queue: NewQueue, before: Properties) -> None:
 
 
 def with_times(name: str, kind: str, properties: Properties) -> Properties:
-    """The properties, timed if it is a work queue whose messages expire (OB2 of `queues.obeyed`).
+    """The properties, timed if it is a work queue whose messages expire (OB2, `header_rules`).
 
     Raises InvalidArgument where they would expire, and times do not count.
     """
@@ -344,7 +344,7 @@ def check_unused(queue: Queue) -> None:
         )
 
 
-def topic_named(state: State, name: str) -> Queue:
+def topic_named(state: EngineState, name: str) -> Queue:
     queue = state.queue(name)
     if queue.config.kind != TOPIC:
         raise InvalidArgument(

@@ -21,7 +21,7 @@ from quire.arguments import NewQueue, check_kind
 from quire.definitions.properties import Properties
 from quire.definitions.queue_types import type_named
 from quire.definitions.row_schema import check_grows
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.queues.queue import Queue
 from quire.engine.records.format import CATALOG
 from quire.engine.state.catalog import (
@@ -64,7 +64,7 @@ class Definition(Struct, eq=False):
     Those of numbers from `TEMPORARY_IDS` on are applied with the others, and are in no record.
     """
 
-    state: State
+    state: EngineState
     most_bytes: int  # of a group in the journal
     prepare: Callable[[], list[CatalogChange]]
     withdraw: Callable[[], None] = _nothing  # takes back what `prepare` did besides looking
@@ -112,7 +112,7 @@ class Definition(Struct, eq=False):
 class Definitions:
     """See the module. Thread-safe."""
 
-    def __init__(self, env: Env, state: State, committer: Committer, most_bytes: int) -> None:
+    def __init__(self, env: Env, state: EngineState, committer: Committer, most_bytes: int) -> None:
         self._env = env
         self._state = state
         self._committer = committer
@@ -549,7 +549,7 @@ class _NextNumbers:
         self.subscription = count(state.next_subscription_id).__next__
 
 
-def _numbers(state: State) -> dict[bool, _NextNumbers]:
+def _numbers(state: EngineState) -> dict[bool, _NextNumbers]:
     """By whether what gets them is durable."""
     return {True: _NextNumbers(state.durable), False: _NextNumbers(state.temporary)}
 

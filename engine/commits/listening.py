@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quire.batches.delivered_slice import Delivered
 from quire.block.format import Column
-from quire.engine.finding.candidates import rows_in
-from quire.engine.live_state.live_state import State
-from quire.engine.queues.departures import DUE, RETURNED, Departures, Returns
+from quire.engine.live_state.engine_state import EngineState
+from quire.engine.lookup.candidates import rows_in
 from quire.engine.queues.queue import Queue
+from quire.engine.queues.recent_removals import DUE, RETURNED, RecentRemovals, Returns
 from quire.engine.queues.subscription import Subscription
-from quire.engine.reading.delivery import Delivery
+from quire.engine.reading.fetcher import Fetcher
 from quire.env import Env
 from quire.errors import InvalidArgument, PositionLost, QueueNotFound
 from quire.libraries import np
@@ -44,7 +44,7 @@ from .sequencer import Sequencer
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from quire.engine.finding.choice import Choice
+    from quire.engine.lookup.choice import Choice
 
 
 class ListenedFor(NamedTuple):
@@ -89,7 +89,9 @@ HeardPiece = tuple[int, int, Delivered | None, bool]
 class Listening:
     """See the module. Thread-safe."""
 
-    def __init__(self, env: Env, state: State, sequencer: Sequencer, delivery: Delivery) -> None:
+    def __init__(
+        self, env: Env, state: EngineState, sequencer: Sequencer, delivery: Fetcher
+    ) -> None:
         self._env = env
         self._state = state
         self._sequencer = sequencer
@@ -103,7 +105,7 @@ class Listening:
         With `until` what is kept of [start, until): it was there before anybody listened.
         Raises QueueNotFound, PositionLost for a position that the queue never had, StoreCorrupt.
         """
-        returns = self._departures(queue).returns
+        returns = self._recent_removals(queue).returns
         self._look_ahead(queue, returns)
         with queue.lock:
             _check_there(queue, asked)
@@ -141,12 +143,12 @@ class Listening:
         self, queue: Queue, subscription: Subscription, asked: ListenedFor, start: int | None
     ) -> Notice:
         """What has left a subscription, from the number `start` on. Raises QueueNotFound."""
-        departures = self._departures(queue)
+        recent_removals = self._recent_removals(queue)
         with queue.lock:
             _check_there(queue, asked)
             queue.check_there(subscription)
-            end = departures.number(subscription)
-            found = [] if start is None else departures.since(subscription, start)
+            end = recent_removals.number(subscription)
+            found = [] if start is None else recent_removals.since(subscription, start)
         if start is None:
             return _place(queue, "removal", end, None)
         # HR5: of a volatile queue, or the subscription was moved back, and its owner is gone.
@@ -166,8 +168,8 @@ class Listening:
         def is_ready() -> bool:
             if queue.dropped or queue.is_shut:
                 return queue.dropped
-            departures = queue.departures
-            total = None if departures is None else departures.returns.total
+            recent_removals = queue.recent_removals
+            total = None if recent_removals is None else recent_removals.returns.total
             return queue.end_position > past or (None not in (total, returns) and total != returns)
 
         return queue.when(is_ready, callback)
@@ -176,33 +178,35 @@ class Listening:
         self, queue: Queue, subscription: Subscription, past: int, callback: Callable[[], None]
     ) -> Callable[[], None] | None:
         """The same of removals from a subscription, by their number."""
-        departures = self._departures(queue)
+        recent_removals = self._recent_removals(queue)
         return queue.when(
-            lambda: queue.dropped or subscription.removed or departures.number(subscription) > past,
+            lambda: (
+                queue.dropped or subscription.removed or recent_removals.number(subscription) > past
+            ),
             callback,
         )
 
     # What is kept for listeners (DP1)
 
-    def _departures(self, queue: Queue) -> Departures:
+    def _recent_removals(self, queue: Queue) -> RecentRemovals:
         """What has left the queue, from now on at the latest."""
         now = self._env.monotonic()
-        departures = queue.departures
-        if departures is None:
-            departures = self._sequencer.exclusive(lambda: self._begin(queue, now))
-        departures.asked_at = now
-        return departures
+        recent_removals = queue.recent_removals
+        if recent_removals is None:
+            recent_removals = self._sequencer.exclusive(lambda: self._begin(queue, now))
+        recent_removals.asked_at = now
+        return recent_removals
 
-    def _begin(self, queue: Queue, now: float) -> Departures:
+    def _begin(self, queue: Queue, now: float) -> RecentRemovals:
         with queue.lock:
-            if queue.departures is None:
+            if queue.recent_removals is None:
                 first, drawn = queue.released.first_gap(0), self._env.random_u64()
                 returns = Returns(drawn, first, self._env.now_us())
-                queue.departures = Departures(queue.subscriptions.values(), now, returns)
+                queue.recent_removals = RecentRemovals(queue.subscriptions.values(), now, returns)
             if not queue.dropped:
                 self._state.listened[queue.queue_id] = queue
                 self._state.look_apart()
-            return queue.departures
+            return queue.recent_removals
 
     def end_unused(self) -> None:
         """Of queues to which nobody has listened for a while nothing is kept any more."""
@@ -210,35 +214,40 @@ class Listening:
             return
         over = self._env.monotonic() - LISTENED_SECONDS
         for queue in list(self._state.listened.values()):
-            departures = queue.departures
-            if departures is not None and departures.asked_at < over:
+            recent_removals = queue.recent_removals
+            if recent_removals is not None and recent_removals.asked_at < over:
                 self._sequencer.exclusive(lambda own=queue: self._end(own))  # type: ignore[misc]
 
     def _end(self, queue: Queue) -> None:
         with queue.lock:
             self._state.listened.pop(queue.queue_id, None)
             self._state.look_apart()
-            departures, queue.departures = queue.departures, None
-            if departures is not None:
+            recent_removals, queue.recent_removals = queue.recent_removals, None
+            if recent_removals is not None:
                 for subscription in queue.subscriptions.values():
-                    departures.leave(subscription)
+                    recent_removals.leave(subscription)
 
     # What becomes available after its put (HR6)
 
     def advance(self) -> None:
         """Tell those who wait what is due by now."""
         for queue in list(self._state.listened.values()):
-            departures = queue.departures
-            if departures is not None and departures.returns.next_us <= self._env.now_us():
+            recent_removals = queue.recent_removals
+            if (
+                recent_removals is not None
+                and recent_removals.returns.next_us <= self._env.now_us()
+            ):
                 with queue.lock:
-                    departures.returns.advance(self._env.now_us())
+                    recent_removals.returns.advance(self._env.now_us())
                     queue.wake()
 
     @property
     def next_due(self) -> float:
         """Seconds until something is due that somebody listens for; infinite: nothing is known."""
-        departures = [queue.departures for queue in list(self._state.listened.values())]
-        due_us = min((d.returns.next_us for d in departures if d is not None), default=NEVER_US)
+        recent_removals = [queue.recent_removals for queue in list(self._state.listened.values())]
+        due_us = min(
+            (d.returns.next_us for d in recent_removals if d is not None), default=NEVER_US
+        )
         return math.inf if due_us == NEVER_US else (due_us - self._env.now_us()) / 1e6
 
     def _look_ahead(self, queue: Queue, returns: Returns) -> None:
@@ -352,9 +361,9 @@ class Listening:
         """Of what is not kept any more (HR2)."""
         if start >= end:
             return
-        departures = queue.departures
+        recent_removals = queue.recent_removals
         with queue.lock:
-            found = [] if departures is None else departures.between(start, end)
+            found = [] if recent_removals is None else recent_removals.between(start, end)
         yield from _with_gaps(start, end, found)
 
 

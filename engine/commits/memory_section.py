@@ -18,9 +18,9 @@ from typing import Any, Final, TypeVar
 
 from quire.batches.packing import split
 from quire.block import EncodedBlock
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.pages.block_places import MemoryBlocks
-from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.queues.queue import InFlightRange, Queue
 from quire.engine.records.commit_record import LedgerEntry, Part, Read
 from quire.engine.state.durable_state import OPEN, DurableQueue
 from quire.engine.state.sections.section import Section
@@ -29,7 +29,7 @@ from quire.env.interpreter import RLock
 from quire.limits import VOLATILE_BLOCK_BYTES
 
 from .pending_sections import MovesSection
-from .written_messages import Written
+from .queue_writes import QueueWrites
 
 Blocks = Sequence[tuple[Queue, Sequence[EncodedBlock | Part]]]
 Row = TypeVar("Row", bound=tuple[Any, ...])  # which begins with the id of a queue
@@ -38,7 +38,7 @@ Row = TypeVar("Row", bound=tuple[Any, ...])  # which begins with the id of a que
 class Volatile:
     """The volatile queues of a store. Thread-safe."""
 
-    def __init__(self, env: Env, state: State, memory: MemoryBlocks) -> None:
+    def __init__(self, env: Env, state: EngineState, memory: MemoryBlocks) -> None:
         self._env = env
         self.state: Final = state
         self.memory: Final = memory
@@ -70,8 +70,8 @@ class MemorySection:
         self,
         volatile: Volatile,
         transaction_id: int,
-        written: Collection[Written],
-        reads: Sequence[Read | TakenRow],
+        written: Collection[QueueWrites],
+        reads: Sequence[Read | InFlightRange],
         moves: MovesSection | None,
         sections: Sequence[Section],
     ) -> None:

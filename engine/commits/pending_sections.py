@@ -6,7 +6,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.live_state.live_values import StateEntry, StateValues
 from quire.engine.queues.prepared_transactions import PreparedTransaction, PreparedTransactions
 from quire.engine.records import format
@@ -17,8 +17,8 @@ from quire.engine.state.sections.attachment import Attachment
 from quire.engine.state.sections.decides import Decides
 from quire.engine.state.sections.held import Held, Prepares
 from quire.engine.state.sections.kinds import section_pieces
-from quire.engine.state.sections.moves import Moves, Seek, check_kept
 from quire.engine.state.sections.section import Section
+from quire.engine.state.sections.seeks import Seek, Seeks, check_kept
 from quire.engine.state.sections.values import Setting, Values, value_rows
 from quire.errors import QueueNotFound, SubscriptionNotFound
 
@@ -68,12 +68,12 @@ class MovesSection(PendingSection):
 
     __slots__ = ("_queues", "_strict", "comes_first")
 
-    said: Moves
+    said: Seeks
 
     def __init__(
         self, queues: Mapping[int, DurableQueue], seeks: Sequence[Seek], strict: Collection[int]
     ) -> None:
-        super().__init__(Moves(seeks), room=-1)
+        super().__init__(Seeks(seeks), room=-1)
         self._queues = queues
         self._strict = strict
         self.comes_first = any(seek.subscription_id in strict for seek in seeks)
@@ -158,7 +158,7 @@ class HeldSection(PendingSection):
     __slots__ = ("_held", "_is_placed", "_state", "_values")
 
     def __init__(
-        self, state: State, held: PreparedTransaction, values: ValuesSection | None
+        self, state: EngineState, held: PreparedTransaction, values: ValuesSection | None
     ) -> None:
         super().__init__(Held(held.record.xid, held.record.taken), room=1)
         self._state = state

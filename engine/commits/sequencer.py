@@ -40,7 +40,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import pairwise
 from typing import Final, Protocol, TypeVar, cast
 
-from quire.calls.uninterrupted import nested
+from quire.calls.signal_safety import allow_reentry
 from quire.env.interpreter import Lock
 from quire.errors import (
     AlreadyCommitted,
@@ -224,7 +224,7 @@ class Sequencer:
                 action = next(gathering.actions, None)
                 if action is None:
                     break
-                nested(action)
+                allow_reentry(action)
         finally:
             gathering.depth -= 1
             if gathering.turns is turns:  # nobody has written them meanwhile

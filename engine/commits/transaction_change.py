@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.pages.block_places import Extent
-from quire.engine.queues.queue import TakenRow
+from quire.engine.queues.queue import InFlightRange
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records import format
 from quire.engine.records.commit_record import ID_AND_TIME_OFFSET, LedgerEntry, Read
 from quire.engine.state.durable_state import OPEN, RowsByQueue
-from quire.engine.state.sections.numbers import Heard, Numbers
 from quire.engine.state.sections.section import Section
+from quire.engine.state.sections.sequence_numbers import SequenceNumbers, SequenceProgress
 from quire.errors import InvalidArgument
 from quire.journal import WholeRecord
 
 from .commit_plan import CommitPlan
 from .memory_section import MemorySection, Volatile, apart
 from .pending_sections import MovesSection, PendingSection
-from .written_messages import Written
+from .queue_writes import QueueWrites
 
 _put_id_and_time = format.ID_AND_TIME.pack_into
 
@@ -38,17 +38,17 @@ class TransactionChange:
         "state", "time_us", "transaction_id", "written",
     )  # fmt: skip
 
-    state: State
+    state: EngineState
     reader: BlockReader
     transaction_id: int  # 0: it was never open, so no queue knows it
     durable: bool
-    written: Collection[Written]  # without what is `memory`'s, as all that follows
-    reads: Sequence[Read | TakenRow]
+    written: Collection[QueueWrites]  # without what is `memory`'s, as all that follows
+    reads: Sequence[Read | InFlightRange]
     entries: Sequence[LedgerEntry]
     pending: Sequence[PendingSection]  # its further sections
     memory: MemorySection | None  # its share in volatile queues
     # Steps 2 and 3: what is undone where the record is not written.
-    reserved: list[Written]
+    reserved: list[QueueWrites]
     extents: Collection[Extent]
     # What is written, and its parts (see `Packed`).
     record: WholeRecord
@@ -64,7 +64,7 @@ class TransactionChange:
     applied: bool
 
     def split_volatile(
-        self, volatile: Volatile, seeks: MovesSection | None, heard: Sequence[Heard]
+        self, volatile: Volatile, seeks: MovesSection | None, heard: Sequence[SequenceProgress]
     ) -> MovesSection | None:
         """Move the share in volatile queues to `memory`; return the seeks in other queues.
 
@@ -77,7 +77,7 @@ class TransactionChange:
         if seeks is not None:
             seeks, moved = seeks.split(queues)
         if put or read or moved is not None:
-            numbers = [Numbers(heard)] if heard else []
+            numbers = [SequenceNumbers(heard)] if heard else []
             self.memory = MemorySection(volatile, self.transaction_id, put, read, moved, numbers)
             self.reads = others
             if put:
@@ -180,7 +180,7 @@ class TransactionChange:
 
 
 def new_change(
-    state: State, reader: BlockReader, transaction_id: int, durable: bool, plan: CommitPlan
+    state: EngineState, reader: BlockReader, transaction_id: int, durable: bool, plan: CommitPlan
 ) -> TransactionChange:
     """Return a change by a plan; its reads, and its further sections, follow.
 

@@ -206,7 +206,7 @@ class CommitOrder:
 
     # What has no time of its own, and no sender that numbers it
 
-    def hear(self, sender: int, number: int) -> bool:
+    def note_number(self, sender: int, number: int) -> bool:
         """Whether anything becomes available as all of a sender below this number is read."""
         return False
 

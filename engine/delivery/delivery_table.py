@@ -153,7 +153,7 @@ RULES: Final = (
 )
 
 
-class Way(NamedTuple):
+class Transition(NamedTuple):
     """A change by the table: for each byte that a position may have, what it is then."""
 
     event: Event
@@ -161,10 +161,10 @@ class Way(NamedTuple):
     to: bytes  # a table as of `bytes.translate`; `REFUSED`: not from there (TR4)
 
 
-def ways(rules: Iterable[Rule]) -> dict[Event, dict[int, Way]]:
+def transitions(rules: Iterable[Rule]) -> dict[Event, dict[int, Transition]]:
     """By event, and by the number of the state that follows."""
     known = [(rule.event, rule.before, after) for rule in rules for after in rule.after]
-    made: dict[Event, dict[int, Way]] = {}
+    made: dict[Event, dict[int, Transition]] = {}
     for event in Event:
         made[event] = {}
         for after in DeliveryState:
@@ -173,11 +173,11 @@ def ways(rules: Iterable[Rule]) -> dict[Event, dict[int, Way]]:
                 b.number for e, before, a in known if (e, a) == (event, after) for b in before
             ):
                 to[number] = after.number
-            made[event][after.number] = Way(event, after.number, bytes(to))
+            made[event][after.number] = Transition(event, after.number, bytes(to))
     return made
 
 
-WAYS: Final = ways(RULES)
+TRANSITIONS: Final = transitions(RULES)
 
 
 _MANY: Final = (Event.PICK, Event.READ, Event.ALTER, Event.MOVE, Event.OPEN)

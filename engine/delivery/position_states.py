@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 from quire.errors import StoreFailed
 from quire.intervals import IntervalSet
 from quire.libraries import np
-from quire.limits import WHEREABOUTS_PAGE, WHEREABOUTS_PAGE_BYTES
+from quire.limits import POSITION_STATES_PAGE, POSITION_STATES_PAGE_BYTES
 
-from .delivery_table import REFUSED, WAYS, DeliveryState, Event, Way
+from .delivery_table import REFUSED, TRANSITIONS, DeliveryState, Event, Transition
 from .ready_positions import held_between
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def those_of(*numbers: int) -> bytes:
     return bytes(number in numbers for number in range(256))
 
 
-class Whereabouts:
+class PositionStates:
     """See the module. The queue's lock covers it."""
 
     __slots__ = ("_pages", "end")
@@ -44,10 +44,12 @@ class Whereabouts:
     def fill(self, runs: Iterable[tuple[int, int]], state: DeliveryState, end: int) -> None:
         """Where positions below `end` are at first; of which nobody says so is read."""
         for start, stop in runs:
-            for index in range(start // WHEREABOUTS_PAGE, (stop - 1) // WHEREABOUTS_PAGE + 1):
-                base = index * WHEREABOUTS_PAGE
-                page = self._pages.setdefault(index, bytearray([_READ] * WHEREABOUTS_PAGE))
-                lo, hi = max(start - base, 0), min(stop - base, WHEREABOUTS_PAGE)
+            for index in range(
+                start // POSITION_STATES_PAGE, (stop - 1) // POSITION_STATES_PAGE + 1
+            ):
+                base = index * POSITION_STATES_PAGE
+                page = self._pages.setdefault(index, bytearray([_READ] * POSITION_STATES_PAGE))
+                lo, hi = max(start - base, 0), min(stop - base, POSITION_STATES_PAGE)
                 page[lo:hi] = bytes([state.number]) * (hi - lo)
         self.end = max(self.end, end)
 
@@ -58,18 +60,18 @@ class Whereabouts:
 
     def of(self, position: int) -> int:
         """The number of its state; it is below `end`."""
-        page = self._pages.get(position // WHEREABOUTS_PAGE)
-        return _READ if page is None else page[position % WHEREABOUTS_PAGE]
+        page = self._pages.get(position // POSITION_STATES_PAGE)
+        return _READ if page is None else page[position % POSITION_STATES_PAGE]
 
-    def move(self, start: int, end: int, way: Way) -> None:
+    def move(self, start: int, end: int, way: Transition) -> None:
         """[start, end) goes that way. Raises StoreFailed if the table does not know it (PL1)."""
         pages = self._pages
         if end - start == 1:
-            index, at = start // WHEREABOUTS_PAGE, start % WHEREABOUTS_PAGE
+            index, at = start // POSITION_STATES_PAGE, start % POSITION_STATES_PAGE
             page = pages.get(index)
             if page is not None and (after := way.to[page[at]]) != REFUSED:
                 page[at] = after
-                if after == _READ and page.count(_READ) == WHEREABOUTS_PAGE:
+                if after == _READ and page.count(_READ) == POSITION_STATES_PAGE:
                     del pages[index]
                 return
         elif end <= start:
@@ -81,7 +83,7 @@ class Whereabouts:
         for index, lo, hi in list(self._parts(start, end)):
             page = pages[index]
             page[lo:hi] = page[lo:hi].translate(way.to)
-            if way.after == _READ and page.count(_READ) == WHEREABOUTS_PAGE:
+            if way.after == _READ and page.count(_READ) == POSITION_STATES_PAGE:
                 del pages[index]
 
     def look(self, start: int, states: NDArray[np.uint8]) -> None:
@@ -90,12 +92,12 @@ class Whereabouts:
         before = self.states(start, end)
         changed = np.flatnonzero(before != states)
         for after in set(states[changed].tolist()):
-            ways = np.frombuffer(WAYS[Event.LOOK][after].to, np.uint8)
+            ways = np.frombuffer(TRANSITIONS[Event.LOOK][after].to, np.uint8)
             wrong = changed[(states[changed] == after) & (ways[before[changed]] == REFUSED)]
             if len(wrong):
                 raise self._refused(start + int(wrong[0]), Event.LOOK)
         for index, lo, hi in self._parts(start, end):
-            at = (index * WHEREABOUTS_PAGE) - start
+            at = (index * POSITION_STATES_PAGE) - start
             self._pages[index][lo:hi] = states[at + lo : at + hi].tobytes()
 
     def _refused(self, position: int, event: Event) -> StoreFailed:
@@ -112,7 +114,7 @@ class Whereabouts:
         """The numbers of the states of [start, end), copied."""
         found = np.full(end - start, _READ, np.uint8)
         for index, lo, hi in self._parts(start, end):
-            at = (index * WHEREABOUTS_PAGE) - start
+            at = (index * POSITION_STATES_PAGE) - start
             found[at + lo : at + hi] = np.frombuffer(self._pages[index], np.uint8)[lo:hi]
         return found
 
@@ -121,7 +123,7 @@ class Whereabouts:
         found: list[tuple[int, int]] = []
         for index, first, last in self._parts(start, end):
             flags = self._pages[index][first:last].translate(wanted) + b"\0"
-            base = (index * WHEREABOUTS_PAGE) + first
+            base = (index * POSITION_STATES_PAGE) + first
             hi = 0
             while (lo := flags.find(1, hi)) >= 0:
                 hi = flags.find(0, lo)
@@ -137,11 +139,11 @@ class Whereabouts:
 
     def _parts(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """The pages that tell of [start, end), and of each from where to where."""
-        first, last = start // WHEREABOUTS_PAGE, (end - 1) // WHEREABOUTS_PAGE + 1
+        first, last = start // POSITION_STATES_PAGE, (end - 1) // POSITION_STATES_PAGE + 1
         for index in sorted(held_between(self._pages, first, last)):
-            base = index * WHEREABOUTS_PAGE
-            yield index, max(start - base, 0), min(end - base, WHEREABOUTS_PAGE)
+            base = index * POSITION_STATES_PAGE
+            yield index, max(start - base, 0), min(end - base, POSITION_STATES_PAGE)
 
     @property
     def memory_bytes(self) -> int:
-        return WHEREABOUTS_PAGE_BYTES * len(self._pages)
+        return POSITION_STATES_PAGE_BYTES * len(self._pages)

@@ -42,10 +42,10 @@ from quire.libraries import np
 from quire.limits import LANE_SLACK, NEVER_US, POSITION_BITS, POSITIONS, TAKEN_BYTES, TIMED_BYTES
 
 from .delivery_counts import DeliveryCounts
-from .delivery_table import WAYS, DeliveryState, Event
+from .delivery_table import TRANSITIONS, DeliveryState, Event
 from .ordered_groups import Groups
 from .pace_keeping import GroupPaces
-from .position_states import Whereabouts, those_of
+from .position_states import PositionStates, those_of
 from .ready_positions import Lanes, Line, Ranks, Standing, code_of, held_between, int_bytes, push
 from .sequences import Sequences
 
@@ -63,9 +63,9 @@ _HELD: Final = those_of(IN_FLIGHT, LATE, REJECTED, SPENT, EXPIRED)
 _COMING: Final = those_of(SCHEDULED, WAITING)
 _REJECTED: Final = those_of(REJECTED)
 _FREE: Final = those_of(UNSEEN, WAITING, SCHEDULED, AVAILABLE, EXPIRED, UNWANTED)
-_TAKEN: Final = WAYS[Event.TAKE][IN_FLIGHT]
-_PICKED: Final = WAYS[Event.PICK][IN_FLIGHT]
-_PASSED: Final = WAYS[Event.READ][READ]
+_TAKEN: Final = TRANSITIONS[Event.TAKE][IN_FLIGHT]
+_PICKED: Final = TRANSITIONS[Event.PICK][IN_FLIGHT]
+_PASSED: Final = TRANSITIONS[Event.READ][READ]
 
 
 class SelectionHeaders(NamedTuple):
@@ -115,7 +115,7 @@ class Selection:
         `held`: what else is not read. `order`: the queue's. `paces`: see `Groups`. `read`: see
         `Sequences`.
         """
-        self.where = Whereabouts()
+        self.where = PositionStates()
         self.where.fill(returned, DeliveryState.UNSEEN, known)
         away = IntervalSet()
         for state, runs in ({} if held is None else held).items():
@@ -245,9 +245,11 @@ class Selection:
             for run in _runs(positions[new & (states == state)]):
                 held.add(*run)
 
-    def hear(self, sender: int, number: int) -> bool:
+    def note_number(self, sender: int, number: int) -> bool:
         """All of a sender below this number is read; whether anything became available by that."""
-        return self.sequences is not None and self._let_through(self.sequences.hear(sender, number))
+        return self.sequences is not None and self._let_through(
+            self.sequences.note_number(sender, number)
+        )
 
     def _let_through(self, rows: Iterable[tuple[int, int, int]]) -> bool:
         """What waits no more for those before it; whether there was anything."""
@@ -256,7 +258,7 @@ class Selection:
             if self.where.of(position) == WAITING:  # else it has its place there, and no other
                 is_any = True
                 self._stand(position, rank, group)
-                self.where.move(position, position + 1, WAYS[Event.DUE][AVAILABLE])
+                self.where.move(position, position + 1, TRANSITIONS[Event.DUE][AVAILABLE])
         return is_any
 
     def _stand(self, position: int, rank: int, group: int) -> None:
@@ -296,11 +298,11 @@ class Selection:
                 continue
             is_any = True
             if sequences is not None:
-                self.where.move(position, position + 1, WAYS[Event.DUE][WAITING])
+                self.where.move(position, position + 1, TRANSITIONS[Event.DUE][WAITING])
                 self._let_through(sequences.arrive(position, rank, group, clock_us))
             else:
                 self._stand(position, rank, group)
-                self.where.move(position, position + 1, WAYS[Event.DUE][AVAILABLE])
+                self.where.move(position, position + 1, TRANSITIONS[Event.DUE][AVAILABLE])
         if sequences is not None and not self.is_behind(end):  # else it may be there
             is_any |= self._let_through(sequences.overdue(clock_us))
         for heap, now in ((self._expiring, now_us), (self._aging, clock_us)):
@@ -316,10 +318,10 @@ class Selection:
         """Its time is over; False: it is to be looked at first."""
         state = self.where.of(position)
         if state == IN_FLIGHT:
-            self.where.move(position, position + 1, WAYS[Event.EXPIRE][LATE])
+            self.where.move(position, position + 1, TRANSITIONS[Event.EXPIRE][LATE])
         elif state in (WAITING, SCHEDULED, AVAILABLE, REJECTED):
             self.expired.add(position, position + 1)
-            self.where.move(position, position + 1, WAYS[Event.EXPIRE][EXPIRED])
+            self.where.move(position, position + 1, TRANSITIONS[Event.EXPIRE][EXPIRED])
         else:  # it is over
             return state != UNSEEN
         self._out.pop(position, None)
@@ -459,7 +461,7 @@ class Selection:
                 groups.away.remove(position, position + 1)
             elif rank is not None:
                 self._standing.add(code)
-            self.where.move(position, position + 1, WAYS[event][back])
+            self.where.move(position, position + 1, TRANSITIONS[event][back])
             self._out.pop(position, None)
 
     def in_hand(self, start: int, end: int) -> list[tuple[int, int]]:
@@ -475,7 +477,7 @@ class Selection:
     def wait_for(self, start: int, end: int) -> None:
         """[start, end), in flight until now, comes later: so do its groups."""
         end = min(end, self.known)  # recovery looks at nothing
-        self.where.move(start, end, WAYS[Event.DELAY][REJECTED])
+        self.where.move(start, end, TRANSITIONS[Event.DELAY][REJECTED])
         if self.groups is not None:
             for position in held_between(self.groups.held, start, end):
                 self.groups.wait_for(position)
@@ -486,12 +488,12 @@ class Selection:
 
     def spend(self, start: int, end: int, event: Event) -> None:
         """[start, end), in flight until now, or coming later, is spent: its groups go on."""
-        self.where.move(start, min(end, self.known), WAYS[event][SPENT])
+        self.where.move(start, min(end, self.known), TRANSITIONS[event][SPENT])
         self._let_go(start, end)
 
     def take_gone(self, start: int, end: int, *, is_expired: bool) -> None:
         """[start, end), which has expired or is spent, is in flight now."""
-        self.where.move(start, end, WAYS[Event.GO][LATE if is_expired else IN_FLIGHT])
+        self.where.move(start, end, TRANSITIONS[Event.GO][LATE if is_expired else IN_FLIGHT])
 
     def unwanted_runs(self, most: int, runs: int) -> list[tuple[int, int]]:
         """The first of what is not asked for, in so many runs, to count as read."""

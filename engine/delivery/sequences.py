@@ -124,7 +124,7 @@ class Sequences:
             return []
         return self._let_go(sender, 1)
 
-    def hear(self, sender: int, number: int) -> list[tuple[int, int, int]]:
+    def note_number(self, sender: int, number: int) -> list[tuple[int, int, int]]:
         """All of a sender below this number is read; what is let through by that."""
         known = self._of(sender)
         if number > known >> SEQUENCE_RANK_BITS:

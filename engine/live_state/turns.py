@@ -13,19 +13,19 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
-from quire.calls.uninterrupted import waiting
+from quire.calls.signal_safety import waiting
 from quire.calls.wake_up import WakeUp
 from quire.definitions.source_pattern import SourcePattern
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
-from quire.engine.reading.delivery import Delivery, DeliveryRequest
+from quire.engine.reading.fetcher import DeliveryRequest, Fetcher
 from quire.engine.state.durable_state import WORK
 from quire.env import Env
 from quire.env.interpreter import Lock
 from quire.errors import QueueDisabled, QueueNotFound, SubscriptionNotFound
 from quire.limits import INTERVAL_SECONDS, PATTERNS_KEPT
 
-from .live_state import State
+from .engine_state import EngineState
 
 PatternMember = tuple[Queue, Subscription]
 MakeRequest = Callable[[Queue, Subscription], DeliveryRequest]
@@ -43,7 +43,7 @@ class _PatternMembers:
 class Turns:
     """See the module. Thread-safe."""
 
-    def __init__(self, env: Env, state: State, delivery: Delivery) -> None:
+    def __init__(self, env: Env, state: EngineState, delivery: Fetcher) -> None:
         self._env = env
         self._state = state
         self._delivery = delivery

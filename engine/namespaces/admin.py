@@ -15,14 +15,14 @@ from quire.arguments import (
     check_transaction_id,
     check_type,
 )
-from quire.calls.uninterrupted import nested
+from quire.calls.signal_safety import allow_reentry
 from quire.definitions.queue_types import type_named
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.store_files import Opened
 from quire.engine.commits.definitions import Definitions
-from quire.engine.finding.choice import choice_of
 from quire.engine.inspection.status import listing
 from quire.engine.inspection.verify import verify
+from quire.engine.lookup.choice import choice_of
 from quire.engine.pages.data_files import file_for
 from quire.engine.queues.queue import Queue
 from quire.engine.reading.position_search import position_at
@@ -36,7 +36,7 @@ from quire.interface.starts import Time, check_time
 from quire.reports.info import CatalogItem, QueueInfo, QueueRecord, Report, TransactionInfo
 
 if TYPE_CHECKING:
-    from quire.interface.finding import Where
+    from quire.interface.lookup import Where
 
 _LISTED: Final = [name for name in TYPES if name != STATE]
 
@@ -73,7 +73,7 @@ class AdminHandlers:
                 )
         if given:
             self._definitions.create(given)
-            nested(self._types.start, [self._state.queue(queue.name) for queue in given])
+            allow_reentry(self._types.start, [self._state.queue(queue.name) for queue in given])
         return [self._info(self._state.queue(queue.name)) for queue in given]
 
     def _info(self, queue: Queue) -> QueueInfo:
@@ -94,7 +94,7 @@ class AdminHandlers:
         if subscription is not None:
             reader = found.subscription(check_name(subscription, "subscription"))
         choice = choice_of(found, where)
-        return nested(purge, self._context, self._definitions, found, reader, choice)
+        return allow_reentry(purge, self._context, self._definitions, found, reader, choice)
 
     def create_alias(self, name: str, queue: str, replace: bool) -> None:
         check_name(name, "alias")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from quire.arguments import check_first, split_source
 from quire.engine.commits.listening import ListenedFor, Listening, ReturnsMark
-from quire.engine.finding.choice import choice_of
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
+from quire.engine.lookup.choice import choice_of
 from quire.errors import InvalidArgument
 from quire.interface.awaited import REMOVAL, check_group, check_max_ids, check_on
 from quire.reports.info import Notice
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class ListenersHandlers:
     """A handler for each row of `Listeners`."""
 
-    def __init__(self, state: State, listening: Listening) -> None:
+    def __init__(self, state: EngineState, listening: Listening) -> None:
         self._state = state
         self._listening = listening
 
-    def hear(
+    def poll_notices(
         self,
         source: str,
         position: int | None,

@@ -7,8 +7,8 @@ import builtins
 from quire.arguments import check_max_messages, check_state_key, check_state_name
 from quire.batches.delivered_messages import Messages
 from quire.engine.commits.definitions import Definitions
-from quire.engine.live_state.live_state import State
-from quire.engine.reading.delivery import Delivery
+from quire.engine.live_state.engine_state import EngineState
+from quire.engine.reading.fetcher import Fetcher
 from quire.env import Env
 from quire.reports.info import PreparedInfo
 
@@ -16,7 +16,7 @@ from quire.reports.info import PreparedInfo
 class StatesHandlers:
     """A handler for each row of `States`."""
 
-    def __init__(self, state: State, definitions: Definitions) -> None:
+    def __init__(self, state: EngineState, definitions: Definitions) -> None:
         self._values = state.values
         self._definitions = definitions
 
@@ -36,7 +36,7 @@ class StatesHandlers:
 class DelayedHandlers:
     """A handler for each row of `Delayed`."""
 
-    def __init__(self, state: State, delivery: Delivery) -> None:
+    def __init__(self, state: EngineState, delivery: Fetcher) -> None:
         self._state = state
         self._delivery = delivery
 
@@ -50,7 +50,7 @@ class DelayedHandlers:
 class PreparedHandlers:
     """A handler for each row of `Prepared`."""
 
-    def __init__(self, state: State, env: Env) -> None:
+    def __init__(self, state: EngineState, env: Env) -> None:
         self._state = state
         self._env = env
 

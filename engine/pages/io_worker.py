@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from quire.calls.uninterrupted import as_call
+from quire.calls.signal_safety import as_call
 from quire.calls.wake_up import Thread, WakeUp
 from quire.env.interpreter import Lock
 from quire.errors import ResourceExhausted

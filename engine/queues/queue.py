@@ -43,9 +43,9 @@ from quire.reports.info import QueueInfo, SubscriptionInfo
 from quire.reports.topic_readers import tell_unread
 
 from .arrivals import Arrivals
-from .departures import Departures
 from .queue_log import QueueLog, Sealing
 from .read_structure import Pointer, ReadStructure
+from .recent_removals import RecentRemovals
 from .record_list import RecordList, Sealed
 from .releases import Releases
 from .reservation import Space
@@ -71,7 +71,7 @@ class Queue(QueueEffects):
     _most_records = VOLATILE_RECORDS  # of a volatile queue, before released ones go
     _was_told = False  # that nobody reads, to this process
     begin = 0  # of a volatile queue: the first position since the opening
-    departures: Departures | None = None  # what is read, while somebody listens
+    recent_removals: RecentRemovals | None = None  # what is read, while somebody listens
 
     def __init__(
         self,
@@ -167,8 +167,8 @@ class Queue(QueueEffects):
             subscription.obey(self.config.properties, is_volatile=self.is_volatile)
         self.subscriptions[durable.subscription_id] = self.named[durable.name] = subscription
         subscription.await_end(len(self.releases.views))
-        if self.departures is not None:
-            self.departures.join(subscription)
+        if self.recent_removals is not None:
+            self.recent_removals.join(subscription)
 
     def subscription(self, name: str | None) -> Subscription:
         """By name; None is the built-in one of a work queue. Raises `SubscriptionNotFound`."""
@@ -242,8 +242,11 @@ class Queue(QueueEffects):
                 if part[6] == format.DATA:
                     self._places.commit(Part(*part), held_by == OPEN)
 
-    def acknowledged(self, read: Read | TakenRow, released: Ranges) -> Sequence[BlockRow]:
-        """It is a `TakenRow` where an open transaction has the messages in flight until now."""
+    def acknowledged(self, read: Read | InFlightRange, released: Ranges) -> Sequence[BlockRow]:
+        """Return the blocks that a read releases.
+
+        It is an `InFlightRange` where an open transaction has the messages in flight until now.
+        """
         if type(read) is not Read:
             _, _, start, end, _, subscription, record, epoch = read
             subscription.delivered -= end - start
@@ -261,16 +264,16 @@ class Queue(QueueEffects):
 
     def heard(self, subscription_id: int, sender: int, number: int) -> None:
         known = self.subscriptions.get(subscription_id)
-        if known is not None and known.order.hear(sender, number):
+        if known is not None and known.order.note_number(sender, number):
             self.wake()
 
-    def _forget(self, read: Read | TakenRow) -> None:
+    def _forget(self, read: Read | InFlightRange) -> None:
         """What its subscription knew of these positions; others may have what is next now."""
         known, start, end = self.subscriptions.get(read[1]), read[2], read[3]
         if known is not None and start < end:
             is_other = known.forget(start, end)
-            if self.departures is not None:
-                self.departures.note(read, known)
+            if self.recent_removals is not None:
+                self.recent_removals.note(read, known)
             if is_other or known.is_guarded or known.awaited or known.pace is not None:
                 self.wake()
 
@@ -278,8 +281,8 @@ class Queue(QueueEffects):
         subscription = self.subscriptions.get(subscription_id)
         if subscription is not None:
             subscription.moved()
-            if self.departures is not None:
-                self.departures.moved(subscription)
+            if self.recent_removals is not None:
+                self.recent_removals.moved(subscription)
         self.wake()
         return self.releases.free(released)
 
@@ -591,7 +594,7 @@ class Queue(QueueEffects):
             )
 
 
-TakenRow = tuple[int, int, int, int, Queue, Subscription, BlockRow | None, int]
+InFlightRange = tuple[int, int, int, int, Queue, Subscription, BlockRow | None, int]
 """A read of an open transaction, which has these messages in flight until it ends.
 
 It begins with the fields of a `Read`, which it is in the transaction's record; then the queue and

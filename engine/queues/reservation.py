@@ -33,7 +33,7 @@ from quire.engine.strategies import Strategy
 from quire.errors import InvalidArgument, QueueDisabled, QueueFull
 from quire.limits import COMMIT_BYTES, CONTROL_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
 
-from .obeyed import looked_at
+from .header_rules import looked_at
 
 Refused = tuple[str, int, int]
 """By which rule, bytes, messages."""

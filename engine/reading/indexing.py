@@ -21,7 +21,7 @@ from quire.engine.delivery.ready_positions import Ranks
 from quire.engine.delivery.selection import Selection, SelectionHeaders
 from quire.engine.delivery.sequences import NO_SEQUENCE, number_of
 from quire.engine.delivery.steady_clock import clock_us
-from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.queues.queue import InFlightRange, Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.commit_record import Read
@@ -104,7 +104,7 @@ def group_of(part: Delivered) -> int:
     return 0
 
 
-def numbers_in(reader: BlockReader, queue: Queue, read: Read | TakenRow) -> dict[int, int]:
+def numbers_in(reader: BlockReader, queue: Queue, read: Read | InFlightRange) -> dict[int, int]:
     """By sender, the number after the highest of the messages that are read by this."""
     found: dict[int, int] = {}
     _, subscription_id, first, last = read[:4]

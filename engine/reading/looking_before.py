@@ -11,15 +11,15 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from quire.batches.delivered_slice import Delivered
-from quire.engine.queues.departures import Expected, Looked
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
+from quire.engine.queues.recent_removals import Expected, Looked
 from quire.engine.records.commit_record import ReadRow
 from quire.errors import StoreError
-from quire.limits import DEPARTURES_BYTES, HEARD_LOOKS
+from quire.limits import HEARD_LOOKS, RECENT_REMOVALS_BYTES
 
 from .block_reader import BlockMoved, BlockReader
-from .delivery import widened
+from .fetcher import widened
 
 
 def look_before(
@@ -28,7 +28,7 @@ def look_before(
     """Have the queues that somebody listens to know what of them is about to be read."""
     for read in reads:
         queue = listened.get(read[0])
-        if queue is not None and queue.departures is not None:
+        if queue is not None and queue.recent_removals is not None:
             _look(reader, queue, read)
 
 
@@ -44,12 +44,12 @@ def _look(reader: BlockReader, queue: Queue, read: ReadRow) -> None:
         for position, part in _messages(reader, queue, start + skipped, end):
             looked.append(Looked(passed + position - start, position, part))
             size += part.block.memory_bytes
-            while size > DEPARTURES_BYTES and len(looked) > 1:
+            while size > RECENT_REMOVALS_BYTES and len(looked) > 1:
                 size -= looked.popleft().part.block.memory_bytes
         passed += end - start
     with queue.lock:
-        if queue.departures is not None:
-            queue.departures.expect(read, Expected(count, looked))
+        if queue.recent_removals is not None:
+            queue.recent_removals.expect(read, Expected(count, looked))
 
 
 def _messages(

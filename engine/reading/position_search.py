@@ -14,12 +14,12 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.format import DATA
-from quire.engine.state.sections.moves import check_kept
+from quire.engine.state.sections.seeks import check_kept
 from quire.errors import InvalidArgument, PositionLost
 from quire.interface.starts import id_of, time_of
 from quire.libraries import np
 
-from .delivery import Delivery
+from .fetcher import Fetcher
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _FIRST_ID, _TIME_US = 1, 2  # of a `BlockRef`
 
 
-def kept_place(delivery: Delivery, queue: Queue, start: str | int) -> tuple[int, bool]:
+def kept_place(delivery: Fetcher, queue: Queue, start: str | int) -> tuple[int, bool]:
     """`place_of`, and whether it is to be kept still when a subscription is moved there.
 
     Raises PositionLost, besides, where it is not.
@@ -40,7 +40,7 @@ def kept_place(delivery: Delivery, queue: Queue, start: str | int) -> tuple[int,
     return position, is_strict
 
 
-def place_of(delivery: Delivery, queue: Queue, start: str | int) -> int:
+def place_of(delivery: Fetcher, queue: Queue, start: str | int) -> int:
     """The position that a checked start means now.
 
     Raises InvalidArgument for a position that the queue does not have, PositionLost for the id of
@@ -66,7 +66,7 @@ def place_of(delivery: Delivery, queue: Queue, start: str | int) -> int:
     return position
 
 
-def position_at(delivery: Delivery, queue: Queue, time_us: int) -> int:
+def position_at(delivery: Fetcher, queue: Queue, time_us: int) -> int:
     """The first position that is kept whose message was committed then or later.
 
     The end of the queue if there is none. Raises StoreCorrupt.
@@ -88,7 +88,7 @@ def position_at(delivery: Delivery, queue: Queue, time_us: int) -> int:
             return min(queue.released.first_gap(position), queue.end_position)
 
 
-def position_of(delivery: Delivery, queue: Queue, message_id: int) -> int:
+def position_of(delivery: Fetcher, queue: Queue, message_id: int) -> int:
     """The position of a message that is kept. Raises PositionLost, StoreCorrupt."""
     [(position, is_there)] = places_of(delivery, queue, [message_id])
     with queue.lock:
@@ -101,7 +101,7 @@ def position_of(delivery: Delivery, queue: Queue, message_id: int) -> int:
     )
 
 
-def places_of(delivery: Delivery, queue: Queue, ids: Sequence[int]) -> list[tuple[int, bool]]:
+def places_of(delivery: Fetcher, queue: Queue, ids: Sequence[int]) -> list[tuple[int, bool]]:
     """For each of ascending ids, a position before which are all lower ones, and whether its
     message is there: perhaps released, and else that of no message with a lower id.
 
@@ -134,7 +134,7 @@ def places_of(delivery: Delivery, queue: Queue, ids: Sequence[int]) -> list[tupl
 
 
 def _column(
-    delivery: Delivery,
+    delivery: Fetcher,
     queue: Queue,
     record: BlockRef,
     read: Callable[[Delivered], NDArray[np.int64]],

@@ -109,7 +109,7 @@ class DurableSubscription:
         # of those that were heard last.
         self.numbers: OrderedDict[int, int] = OrderedDict()
 
-    def hear(self, sender: int, number: int) -> None:
+    def note_number(self, sender: int, number: int) -> None:
         """All of the sender below this number is read."""
         numbers = self.numbers
         numbers[sender] = max(number, numbers.get(sender, 0))
@@ -341,13 +341,13 @@ class DurableQueue:
             for lo, hi in subscription.done.gaps(start, end):
                 yield subscription.attempts, lo, hi
 
-    def hear(self, subscription_id: int, sender: int, number: int) -> None:
+    def note_number(self, subscription_id: int, sender: int, number: int) -> None:
         """A subscription has read all of the sender below this number."""
         beside = self.beside
         with beside.lock:
             subscription = self.subscriptions.get(subscription_id)
             if subscription is not None and sequence_of(self.config.properties.order):
-                subscription.hear(sender, number)
+                subscription.note_number(sender, number)
                 beside.heard(subscription_id, sender, number)
 
     def subscribe(

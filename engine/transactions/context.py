@@ -8,19 +8,19 @@ from weakref import WeakSet
 from msgspec import Struct, field
 
 from quire.engine.commits.adoptions import Adoptions
+from quire.engine.commits.buffer_spiller import BufferSpiller
 from quire.engine.commits.committer import Committer
 from quire.engine.commits.listening import Listening
-from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.sequencer import Sequencer
-from quire.engine.finding.chooser import Chooser
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.live_state.turns import Turns
+from quire.engine.lookup.message_lookup import MessageLookup
 from quire.engine.options import Options
 from quire.engine.pages.block_places import Places
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.block_reader import BlockReader
-from quire.engine.reading.delivery import Delivery
+from quire.engine.reading.fetcher import Fetcher
 from quire.env import Env
 from quire.errors import QueueFull
 from quire.journal import Journal
@@ -41,16 +41,16 @@ class Context(Struct, frozen=True):
     store_id: int
     ltds_directory: str
     journal: Journal
-    state: State
+    state: EngineState
     places: Places
     reader: BlockReader
     sequencer: Sequencer
-    overflow: Overflow
+    spiller: BufferSpiller
     write_buffers: WriteBuffers
     adoptions: Adoptions
     committer: Committer
-    delivery: Delivery
-    chooser: Chooser  # of messages by what they are
+    delivery: Fetcher
+    chooser: MessageLookup  # of messages by what they are
     turns: Turns  # of the queues that a pattern names
     listening: Listening  # to what is put and read
     registry: Registry

@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING
 
 from quire.batches import delivered_messages
 from quire.engine.commits.pending_sections import MovesSection
-from quire.engine.finding import taken_positions
-from quire.engine.finding.asked_reports import AskedReport, delivery_reports
-from quire.engine.finding.kept_messages import KeptMessages
-from quire.engine.finding.moved_marks import MovedMarks
-from quire.engine.finding.queue_view import QueueView
-from quire.engine.finding.taken_positions import TakenPositions
-from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.lookup import taken_positions
+from quire.engine.lookup.asked_reports import AskedReport, delivery_reports
+from quire.engine.lookup.kept_messages import KeptMessages
+from quire.engine.lookup.moved_marks import MovedMarks
+from quire.engine.lookup.queue_view import QueueView
+from quire.engine.lookup.taken_positions import TakenPositions
+from quire.engine.queues.queue import InFlightRange, Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.commit_record import Read
-from quire.engine.state.sections.moves import Seek
+from quire.engine.state.sections.seeks import Seek
 
 from .context import Context
 
 if TYPE_CHECKING:
     from quire.batches.delivered_messages import Messages
-    from quire.engine.finding.choice import Choice
+    from quire.engine.lookup.choice import Choice
 
 BrowsedQueue = tuple[Queue, Subscription | None]
 SkippedRange = tuple[Queue, Subscription, int, int]  # [start, end) counts as read
@@ -48,7 +48,7 @@ class ExtraReads:
         self.is_counted = True  # what is given back was delivered once
         self._views: dict[BrowsedQueue, QueueView] = {}
         self._reported: set[tuple[Subscription, int]] = set()
-        self._leaving: list[TakenRow] = []  # what is given back as if it had not been taken
+        self._leaving: list[InFlightRange] = []  # what is given back as if it had not been taken
 
     def browse(self, key: BrowsedQueue, choice: Choice, limit: int, after: int | None) -> Messages:
         """Return a page of the queue as it was when the transaction looked through it first."""
@@ -83,7 +83,7 @@ class ExtraReads:
         strict = {s.subscription_id for s, (_, _, strict) in self.seeks.items() if strict}
         return MovesSection(self._context.state.durable.queues, seeks, strict)
 
-    def reports(self, rows: Iterable[TakenRow]) -> list[AskedReport]:
+    def reports(self, rows: Iterable[InFlightRange]) -> list[AskedReport]:
         """Return those on deliveries; each message's once, however often it is called (AR4)."""
         found: list[AskedReport] = []
         for place, report in delivery_reports(self._context.delivery, rows):
@@ -94,7 +94,7 @@ class ExtraReads:
 
     # Its end, which may come again after an interrupt
 
-    def leave(self, rows: Iterable[TakenRow]) -> None:
+    def leave(self, rows: Iterable[InFlightRange]) -> None:
         """Give these back, as if they had not been taken."""
         self._leaving += rows
         taken_positions.give_back_rows(self._leaving, set(), counted=False)

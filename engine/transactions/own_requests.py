@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from quire.definitions.row_schema import rows_one_by_one
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.queues.queue import Queue
 from quire.engine.records.commit_record import LedgerEntry, entry_bytes
 from quire.errors import InvalidArgument
@@ -24,7 +24,7 @@ PutsMany = Callable[[str, Any], MessageIds]  # see `TransactionWrites.put_batch`
 class OwnRequests:
     """See the module. Used by one thread at a time."""
 
-    def __init__(self, state: State, max_group_bytes: int) -> None:
+    def __init__(self, state: EngineState, max_group_bytes: int) -> None:
         self._state = state
         self._most_bytes = min(MAX_REQUESTS_BYTES, max_group_bytes // 2)
         self._bytes = 0  # that they take in the record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quire.arguments import check_state_bytes, state_bytes
 from quire.engine.commits.pending_sections import ValuesSection
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.live_state.live_values import StateEntry
 from quire.engine.records.key_values import StateKey, charge_of, to_value
 from quire.engine.state.sections.values import Setting
@@ -15,7 +15,7 @@ from quire.limits import MAX_STATE_CHANGE_BYTES
 class OwnValues:
     """See the module. Used by one thread at a time."""
 
-    def __init__(self, state: State, most_bytes: int) -> None:
+    def __init__(self, state: EngineState, most_bytes: int) -> None:
         """`most_bytes`: of all that it sets, as the journal has it."""
         self._state = state
         self._values = state.values
@@ -28,7 +28,7 @@ class OwnValues:
         self._sums: dict[str, tuple[int, int]] = {}
 
     @classmethod
-    def of(cls, state: State, journal: Journal) -> OwnValues:
+    def of(cls, state: EngineState, journal: Journal) -> OwnValues:
         """Of a new transaction: no more than its record can hold."""
         return cls(state, min(MAX_STATE_CHANGE_BYTES, journal.max_group_bytes // 4))
 

@@ -16,18 +16,18 @@ from quire.batches import delivered_messages
 from quire.batches.delivered_slice import Delivered
 from quire.block import Block
 from quire.definitions.retry import Retry
-from quire.engine.finding import taken_positions
-from quire.engine.finding.asked_reports import (
+from quire.engine.lookup import taken_positions
+from quire.engine.lookup.asked_reports import (
     REPORTING,
     may_ask_delivery,
 )
-from quire.engine.finding.taken_positions import GotPart, TakenPositions
-from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.lookup.taken_positions import GotPart, TakenPositions
+from quire.engine.queues.queue import InFlightRange, Queue
 from quire.engine.queues.subscription import NONE, Subscription
 from quire.engine.reading.block_cursor import BlockCursor
 from quire.engine.reading.block_messages import message_of
 from quire.engine.reading.block_reader import BlockMoved
-from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns, moving
+from quire.engine.reading.fetcher import DeliveryRequest, DeliveryRuns, moving
 from quire.engine.records.block_ref import BlockRef, BlockRow
 from quire.engine.records.format import ON_DISK_APART
 from quire.errors import InvalidArgument
@@ -53,7 +53,7 @@ class TransactionReads:
         self.context = context
         # What the call that is under way has taken (GT1): of the simplest one the position.
         self.pending: DeliveryRequest | tuple[Queue, Subscription, int] | None = None
-        self.taken: list[TakenRow] = []  # in the order of the calls, but for what is spread
+        self.taken: list[InFlightRange] = []  # in the order of the calls, but for what is spread
         self.spread: TakenPositions | None = None  # what of it single messages are taken out of
         self.extra: ExtraReads | None = None
         self._block: BlockCursor | None = None
@@ -297,11 +297,11 @@ class TransactionReads:
 
     # What it has got
 
-    def got(self) -> list[TakenRow]:
+    def got(self) -> list[InFlightRange]:
         """All that its user was given; other threads may ask."""
         return [*self.taken, *(() if self.spread is None else self.spread.rows())]
 
-    def rows(self) -> list[TakenRow]:
+    def rows(self) -> list[InFlightRange]:
         """All that its commit reads; other threads may ask."""
         return [*self.got(), *(() if self.extra is None else self.extra.removed.rows())]
 
@@ -387,7 +387,7 @@ class TransactionReads:
         self.further().skipped += passed
         return created_us
 
-    def to_read(self) -> list[TakenRow]:
+    def to_read(self) -> list[InFlightRange]:
         """Return what was taken, for the commit's record: in few runs, where they are many.
 
         By priority they come in any order.

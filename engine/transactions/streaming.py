@@ -17,9 +17,9 @@ from typing import Protocol, TypeVar
 
 from quire.arguments import Bytes
 from quire.block import EncodedBlock, encode_streamed
-from quire.engine.commits.written_messages import Written
-from quire.engine.finding.asked_reports import arrival_of
-from quire.engine.queues.obeyed import asked_of, check_obeyed
+from quire.engine.commits.queue_writes import QueueWrites
+from quire.engine.lookup.asked_reports import arrival_of
+from quire.engine.queues.header_rules import asked_of, check_obeyed
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import WRITE
 from quire.errors import InvalidArgument, QueueFull, TransactionClosed
@@ -71,7 +71,7 @@ class StreamPut:
         self._charge = 0  # that the queue's space holds
         self._done = 0  # bytes of the payload that are in the file
         self._chunk_bytes = 0  # of the first chunk
-        self._written: Written | None = None  # from the first chunk on
+        self._written: QueueWrites | None = None  # from the first chunk on
         self._writer: LtdsWriter | None = None
         self._ended = False
         self._header_bytes = 0 if fields is None else fields.extra_bytes
@@ -186,7 +186,7 @@ class StreamPut:
         written.count -= 1
         writes.leave_untouched(written.queue)
         if writer is not None:
-            self._context.overflow.discard_file(writer)
+            self._context.spiller.discard_file(writer)
 
     # Checks
 

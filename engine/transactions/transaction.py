@@ -68,15 +68,15 @@ from quire.arguments import (
 )
 from quire.batches import delivered_messages
 from quire.calls.documented import documented_by
-from quire.calls.uninterrupted import (
+from quire.calls.signal_safety import (
     CALL_ROOM,
     PUT_ROOM,
     OwnLock,
     as_call,
     begin_short,
     call,
+    defer_signals,
     end,
-    held,
     inside,
     look,
     probe,
@@ -86,15 +86,15 @@ from quire.definitions.retry import Retry
 from quire.definitions.source_pattern import is_pattern
 from quire.engine.commits.commit_plan import CommitPlan
 from quire.engine.commits.transaction_change import TransactionChange
-from quire.engine.finding import choice as choices
-from quire.engine.finding.candidates import Candidate
-from quire.engine.finding.chooser import Asking, Purpose
-from quire.engine.finding.described import described
+from quire.engine.lookup import choice as choices
+from quire.engine.lookup.candidates import Candidate
+from quire.engine.lookup.described import described
+from quire.engine.lookup.message_lookup import Asking, Purpose
 from quire.engine.queues.prepared_transactions import PreparedTransaction
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading import position_search
-from quire.engine.reading.delivery import DeliveryRequest, DeliveryRuns
+from quire.engine.reading.fetcher import DeliveryRequest, DeliveryRuns
 from quire.engine.records.commit_record import LedgerEntry
 from quire.env.interpreter import Lock
 from quire.errors import (
@@ -111,7 +111,7 @@ from quire.errors import (
     TransactionError,
     TransactionNotFound,
 )
-from quire.interface import finding
+from quire.interface import lookup
 from quire.interface import starts as start_places
 from quire.interface.store_objects import TransactionCalls
 from quire.interface.transaction import Payload, Transaction
@@ -138,8 +138,8 @@ from .writes import TransactionWrites
 
 if TYPE_CHECKING:
     from quire.batches.delivered_messages import Messages
-    from quire.engine.finding.choice import Choice
-    from quire.interface.finding import MessageKey, Seen, Where
+    from quire.engine.lookup.choice import Choice
+    from quire.interface.lookup import MessageKey, Seen, Where
     from quire.interface.starts import Start
     from quire.messages.put_options import MessageOptions
 
@@ -401,7 +401,7 @@ class EmbeddedTransaction(TransactionCalls):
                 if self._state is _OPEN:
                     self._undo()
         except BaseException:  # an interrupt
-            held(self.give_up)
+            defer_signals(self.give_up)
             raise
         finally:
             del inside[thread]
@@ -674,7 +674,7 @@ class EmbeddedTransaction(TransactionCalls):
         """A put found no room: it waits where its queue says so."""
         asked = self.put_timeout if timeout is None else timeout
         seconds = patience(self._context, full, self._seconds(asked))
-        return held(self._with_room, full, action, seconds)
+        return defer_signals(self._with_room, full, action, seconds)
 
     def _seconds(self, timeout: Duration | None) -> float:
         """How long to wait for room: as is said, or as the store's options say."""
@@ -855,7 +855,7 @@ class EmbeddedTransaction(TransactionCalls):
         except ValueError:  # of an array, which has no truth: "not" asks for it here
             chooses = True
         if chooses:
-            return self._take_one(source, timeout, finding.where_of(id, where))
+            return self._take_one(source, timeout, lookup.where_of(id, where))
         thread = get_ident()
         if thread in inside:
             raise reentrant()
@@ -923,7 +923,7 @@ class EmbeddedTransaction(TransactionCalls):
 
     @_giving
     def remove(self, source: str, id: MessageKey, timeout: Duration | None = 0.0) -> bool:
-        asking, choice = self._looking(source, finding.check_key_of(id))
+        asking, choice = self._looking(source, lookup.check_key_of(id))
         take = partial(self._choose, asking, choice, 1, purpose=Purpose.REMOVE)
         self._receive([asking], take, timeout, TransactionReads.remove)
         return bool(asking.runs)
@@ -975,7 +975,7 @@ class EmbeddedTransaction(TransactionCalls):
         after: Seen | None = None,
         where: Where | None = None,
     ) -> Messages:
-        most, last_seen = check_max_messages(max_messages), finding.check_seen(after)
+        most, last_seen = check_max_messages(max_messages), lookup.check_seen(after)
         browsed = self._context.state.browsed(source)
         choice = choices.choice_of(browsed[0], where)
         return self.getting(lambda reads: reads.further().browse(browsed, choice, most, last_seen))

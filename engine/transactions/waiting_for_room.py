@@ -14,10 +14,10 @@ from typing import Final, TypeVar
 
 from quire.arguments import check_timeout
 from quire.batches.moved_messages import QUEUE, TIME, joined
-from quire.calls.uninterrupted import nested
+from quire.calls.signal_safety import allow_reentry
 from quire.definitions.existing_queue import check_waits
 from quire.definitions.properties import WAIT
-from quire.engine.finding.asked_reports import AskedReport
+from quire.engine.lookup.asked_reports import AskedReport
 from quire.engine.queues.queue import Queue
 from quire.errors import InvalidArgument, QueueDisabled, QueueFull, QueueNotFound, QuireError
 from quire.limits import MESSAGE_OVERHEAD_BYTES, ROOM_TRIES
@@ -50,7 +50,7 @@ def with_room(
     while True:
         queue = context.state.names.get(full.queue or "")
         tries += 1
-        if queue is None or tries > ROOM_TRIES or not nested(context.make_room, queue, full):
+        if queue is None or tries > ROOM_TRIES or not allow_reentry(context.make_room, queue, full):
             left = deadline - context.env.monotonic()
             if left <= 0 or full.queue is None:
                 raise full

@@ -29,9 +29,9 @@ from quire.arguments import Bytes, check_name
 from quire.block import EncodedBlock
 from quire.block.header_columns import Headers
 from quire.definitions.properties import Granted
-from quire.engine.commits.written_messages import Written, add_block, move_to_files, written_to
-from quire.engine.finding.asked_reports import AskedReport, arrival_of, arrivals_in
-from quire.engine.queues.obeyed import asked_of, check_headers, check_obeyed
+from quire.engine.commits.queue_writes import QueueWrites, add_block, move_to_files, written_to
+from quire.engine.lookup.asked_reports import AskedReport, arrival_of, arrivals_in
+from quire.engine.queues.header_rules import asked_of, check_headers, check_obeyed
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import OPEN
 from quire.errors import (
@@ -67,7 +67,7 @@ class TransactionWrites:
 
     def __init__(self, context: Context, transaction_id: int, large: bool) -> None:
         self.large = large
-        self.by_queue: dict[Queue, Written] = {}  # those whose space holds something for it
+        self.by_queue: dict[Queue, QueueWrites] = {}  # those whose space holds something for it
         self.is_light = True  # nothing waits in the write buffer, or has left it
         self.lost = False  # part of the messages (PU3)
         self.requests: OwnRequests | None = None
@@ -186,7 +186,7 @@ class TransactionWrites:
         charge, count = sum(rows.charge_bytes for rows in found), sum(len(r.sizes) for r in found)
         most = partial(max, (rows.largest_charge for rows in found), default=0)
 
-        def add(written: Written) -> None:
+        def add(written: QueueWrites) -> None:
             granted = self._granted_by(written.queue)
             for rows in found:
                 for part in row_slices(rows):
@@ -211,7 +211,7 @@ class TransactionWrites:
         parts = PayloadParts(payloads, 0 if granted is None else granted.priority)
         asked = self._asked(target, parts.headers, is_moved=is_moved)
 
-        def add(written: Written) -> None:
+        def add(written: QueueWrites) -> None:
             for runs, charge, count in parts:
                 self._make_room(written)
                 written.buffer.builder.add_runs(runs)
@@ -228,7 +228,7 @@ class TransactionWrites:
         charge, count = block.charge_bytes, block.count
         encoded = EncodedBlock(bytes(data), count, charge, block.payload_bytes)
 
-        def add(written: Written) -> None:
+        def add(written: QueueWrites) -> None:
             add_block(written, encoded, self._granted_by(written.queue), is_moved=is_moved)
             self._note(written.buffer.account, charge, count)
 
@@ -254,7 +254,7 @@ class TransactionWrites:
             check_obeyed(target.config, asked, is_moved=False)
             most = partial(context.adoptions.largest, ltds_id)
 
-            def add(written: Written) -> None:
+            def add(written: QueueWrites) -> None:
                 with context.sequencer.writing_file():
                     written.adopt(info)
 
@@ -269,7 +269,7 @@ class TransactionWrites:
         queue: str,
         charge: int,
         count: int,
-        add: Callable[[Written], None],
+        add: Callable[[QueueWrites], None],
         largest: Callable[[], int],
         asked: Sequence[AskedReport] = (),
         *,
@@ -321,27 +321,27 @@ class TransactionWrites:
                 self._granted[queue] = queue.config.properties.granted(self._context.env.now_us())
         return self._granted.get(queue)
 
-    def _grant(self, written: Written) -> None:
+    def _grant(self, written: QueueWrites) -> None:
         """To messages that are put from now on."""
         granted = written.buffer.builder.granted = self._granted_by(written.queue)
         if granted is not None:
             written.expires_by = granted.latest
 
-    def _grant_lone(self, written: Written) -> None:
+    def _grant_lone(self, written: QueueWrites) -> None:
         """To a lone message."""
         granted = self._granted_by(written.queue)
         if granted is not None:
             written.fields = Fields.with_granted(written.fields, granted)
             written.expires_by = granted.latest
 
-    def granted(self, written: Written, fields: Fields | None) -> Fields | None:
+    def granted(self, written: QueueWrites, fields: Fields | None) -> Fields | None:
         """What a message's put sets, with what its queue grants."""
         granted = self._granted.get(written.queue) if self._granted else None
         return fields if granted is None else Fields.with_granted(fields, granted)
 
     # Space (PU1)
 
-    def _open(self, written: Written, total: int, messages: int) -> None:
+    def _open(self, written: QueueWrites, total: int, messages: int) -> None:
         """The first put to a queue; so much, and so many, are put with it in all (PU4)."""
         queue = written.queue
         log = queue.log
@@ -362,7 +362,7 @@ class TransactionWrites:
             queue.space.abandon(written.charge, written.count)
             del self.by_queue[queue]
 
-    def open_queue(self, queue: str) -> Written:
+    def open_queue(self, queue: str) -> QueueWrites:
         """What was put to the queue, which is opened if it was not."""
         buffer = self.fill()
         target = self._context.state.queue(queue)
@@ -391,7 +391,7 @@ class TransactionWrites:
         largest: Callable[[], int] | None = None,
         *,
         is_row: bool = False,
-    ) -> Written:
+    ) -> QueueWrites:
         """`largest`: tells the largest charge, where they are more than one."""
         space = self._context.state.queue(queue).space
         space.check_form(is_row=is_row)
@@ -403,7 +403,7 @@ class TransactionWrites:
         return written
 
     def take_space(
-        self, written: Written, charge: int, messages: int, is_whole: bool = True
+        self, written: QueueWrites, charge: int, messages: int, is_whole: bool = True
     ) -> None:
         """Take space of its queue, for messages that are lost until they are put (PU3).
 
@@ -430,7 +430,7 @@ class TransactionWrites:
 
     # Memory (PU2)
 
-    def _make_room(self, written: Written) -> None:
+    def _make_room(self, written: QueueWrites) -> None:
         buffer = written.buffer.account.shared
         if buffer.full:
             try:
@@ -466,7 +466,7 @@ class TransactionWrites:
         was_lost, self.lost = self.lost, True
         try:
             for written in leaving:
-                self._context.overflow.spill(self._transaction_id, written)
+                self._context.spiller.spill(self._transaction_id, written)
         except QuireError:  # of that one nothing has left
             self.lost = was_lost
             raise
@@ -497,7 +497,7 @@ class TransactionWrites:
         opening finds them.
         """
         if self._buffer is not None:
-            self._context.overflow.discard(self.by_queue.values())
+            self._context.spiller.discard(self.by_queue.values())
             self._context.adoptions.release(self.by_queue.values())
         for queue in list(self.by_queue):
             self._abandon(queue)

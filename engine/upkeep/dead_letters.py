@@ -20,9 +20,9 @@ from contextlib import suppress
 from typing import Any
 
 from quire.batches.moved_messages import TIME, joined, origin, put_again
-from quire.calls.uninterrupted import nested
-from quire.engine.finding import choice as choices
-from quire.engine.finding.asked_reports import REPORTING, report_on
+from quire.calls.signal_safety import allow_reentry
+from quire.engine.lookup import choice as choices
+from quire.engine.lookup.asked_reports import REPORTING, report_on
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
@@ -56,7 +56,7 @@ class DeadLetters:
             for subscription in queue.readers():
                 self._context.delivery.look(queue, subscription)
                 with suppress(QuireError):  # the others go on
-                    nested(self.move, queue, subscription)
+                    allow_reentry(self.move, queue, subscription)
 
     def after_reject(self, queue: Queue, subscription: Subscription) -> None:
         """A message that was rejected is spent: it goes at once. Does not raise, as it is hidden.

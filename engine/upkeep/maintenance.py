@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from quire.calls.uninterrupted import as_call, look_around, nested
+from quire.calls.signal_safety import allow_reentry, as_call, look_around
 from quire.calls.wake_up import Thread
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.reading.lease import Leases
@@ -122,7 +122,7 @@ class Maintenance:
             self._set_due(self._journal.end_lsn + self._pace_bytes)
             self._wake.put(None)
         else:
-            nested(self._try)
+            allow_reentry(self._try)
 
     def _set_due(self, lsn: int) -> None:
         """There is something to do when the journal is that long."""

@@ -27,8 +27,8 @@ from typing import Final
 from quire.batches import delivered_messages
 from quire.definitions.properties import DEAD_LETTER, GIVING_WAY
 from quire.engine.commits.definitions import Definitions
-from quire.engine.finding import choice as choices
-from quire.engine.queues.obeyed import TIMED
+from quire.engine.lookup import choice as choices
+from quire.engine.queues.header_rules import TIMED
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from quire.engine.commits.definitions import Definitions
-from quire.engine.finding.choice import ALL, Choice
+from quire.engine.lookup.choice import ALL, Choice
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from quire.batches.delivered_messages import Messages
 from quire.batches.moved_messages import OWN_PREFIX, attributes_moved, put_again
 from quire.definitions.row_schema import schema_of_words
-from quire.engine.finding.choice import choice_of
+from quire.engine.lookup.choice import choice_of
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading.position_search import places_of

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from quire.calls.uninterrupted import nested
-from quire.engine.finding import latest_of_keys
+from quire.calls.signal_safety import allow_reentry
+from quire.engine.lookup import latest_of_keys
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading import position_search
@@ -36,7 +36,7 @@ from quire.limits import INTERVAL_SECONDS, LET_GO_PART, POINTERS_AT_ONCE, PURGED
 from .own_transaction import MessageRuns, own_transaction, pass_by, pass_over, take_part
 
 if TYPE_CHECKING:
-    from quire.engine.finding.latest_of_keys import LatestOfKeys
+    from quire.engine.lookup.latest_of_keys import LatestOfKeys
 
 
 class _Kept(Struct):
@@ -71,9 +71,9 @@ class Retention:
                 continue
             try:
                 if queue.config.properties.keep_latest is not None:
-                    nested(self.supersede, queue, INTERVAL_SECONDS)
+                    allow_reentry(self.supersede, queue, INTERVAL_SECONDS)
                 if queue.config.properties.lets_go:
-                    nested(self._pass, queue, keeper, self._target(queue, keeper))
+                    allow_reentry(self._pass, queue, keeper, self._target(queue, keeper))
             except QuireError as error:  # the others go on
                 self.last_error = f"what {queue.name!r} keeps: {error}"
         for queue in [queue for queue in self._kept if queue not in ruled]:

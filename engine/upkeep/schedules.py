@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from quire.batches.moved_messages import joined
-from quire.calls.uninterrupted import nested
+from quire.calls.signal_safety import allow_reentry
 from quire.definitions import cron as cron_times
 from quire.engine.commits.definition_checks import check_stays, entries_by_name, entry_named
 from quire.engine.commits.definitions import Definitions
@@ -209,7 +209,7 @@ class Schedules:
         if not self._changing.acquire(blocking=False):
             return  # somebody changes one; or this thread puts already, and is after its commit
         try:
-            nested(self._put_all, now_us)
+            allow_reentry(self._put_all, now_us)
         finally:
             self._changing.release()
 

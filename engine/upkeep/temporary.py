@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from quire.arguments import check_selector, check_switch
-from quire.calls.uninterrupted import nested
+from quire.calls.signal_safety import allow_reentry
 from quire.engine.commits.definitions import Definitions
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.reading import position_search
-from quire.engine.reading.delivery import Delivery
+from quire.engine.reading.fetcher import Fetcher
 from quire.engine.state.catalog import SUBSCRIPTION, subscription_form
 from quire.env import Env
 from quire.env.interpreter import Lock, RLock
@@ -50,7 +50,7 @@ class Temporary:
     """The subscriptions that end with their clients. Thread-safe."""
 
     def __init__(
-        self, env: Env, state: State, definitions: Definitions, delivery: Delivery
+        self, env: Env, state: EngineState, definitions: Definitions, delivery: Fetcher
     ) -> None:
         self._env = env
         self._state = state
@@ -132,7 +132,7 @@ class Temporary:
             return
         with self._changing:
             for number in list(self._ending):
-                nested(self._end, number)
+                allow_reentry(self._end, number)
 
     def _end(self, number: int) -> None:
         with self._lock:

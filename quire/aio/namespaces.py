@@ -125,7 +125,7 @@ class AsyncListeners(AsyncNamespace):
 
         return Beginning(begin)
 
-    hear = awaited(Listeners.hear)
+    poll_notices = awaited(Listeners.poll_notices)
     list = awaited(Listeners.list)
     remove = awaited(Listeners.remove)
 

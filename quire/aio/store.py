@@ -21,7 +21,7 @@ from quire.calls.documented import documented_by
 from quire.calls.uncopied import not_copied
 from quire.errors import StoreClosed
 from quire.interface.consumer import ConsumerOptions
-from quire.interface.finding import MessageKey, Where, first_of, where_of
+from quire.interface.lookup import MessageKey, Where, first_of, where_of
 from quire.interface.store import Store, lifetime_of
 from quire.interface.transaction import Transaction
 from quire.messages.message import Message

@@ -15,8 +15,8 @@ from quire.batches.delivered_messages import Messages
 from quire.calls.documented import documented_by
 from quire.calls.uncopied import not_copied
 from quire.errors import LockTimeout, QueueFull, QuireError
-from quire.interface.finding import MessageKey, Where, first_of, where_of
 from quire.interface.integration import TransactionIntegration
+from quire.interface.lookup import MessageKey, Where, first_of, where_of
 from quire.interface.transaction import Transaction
 from quire.libraries import pa
 from quire.limits import CHOSEN_WAIT_SECONDS

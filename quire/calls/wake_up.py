@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quire.env import OsEnv
 from quire.limits import FOREVER_SECONDS
 
-from .uninterrupted import held, waiting
+from .signal_safety import defer_signals, waiting
 
 _ENV: Final = OsEnv()
 
@@ -110,7 +110,7 @@ class Condition:
 
     def wait_until(self, ready: Callable[[], bool], timeout: float = math.inf) -> bool:
         """Take the lock, and `wait_for`: for callers that are in no call."""
-        return held(self._wait_until, ready, timeout)
+        return defer_signals(self._wait_until, ready, timeout)
 
     def _wait_until(self, ready: Callable[[], bool], timeout: float) -> bool:
         with self:
@@ -132,4 +132,4 @@ class Thread(threading.Thread):
 
     def start(self) -> None:
         """Start it, once."""
-        held(super().start)
+        defer_signals(super().start)

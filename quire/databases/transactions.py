@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from quire.calls.uninterrupted import held
+from quire.calls.signal_safety import defer_signals
 from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument
 from quire.libraries.late_imports import importing
@@ -81,7 +81,7 @@ class _SqliteDatabase:
     @contextmanager
     def begin(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
-            connection = held(self._opened)
+            connection = defer_signals(self._opened)
             try:  # a handler of a signal that came in the wait runs right after it
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection

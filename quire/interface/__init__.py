@@ -3,7 +3,7 @@
 from quire.libraries.late_modules import late_modules as _late_modules
 
 __getattr__ = _late_modules(
-    globals(), "awaited", "consumer", "finding", "listening", "redriving", "schedules", "starts"
+    globals(), "awaited", "consumer", "listening", "lookup", "redriving", "schedules", "starts"
 )
 
 __all__: list[str] = []

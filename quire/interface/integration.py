@@ -160,7 +160,7 @@ class Integration(Subject, path="integration"):
 
         `source`: as for `Transaction.get`; or "queue@7", for messages that are put from position 7
         on, whoever gets them, and "queue!7" or "topic/subscription!7", for removals from the number
-        7 on (see `Listeners.hear`). Raises QueueNotFound, SubscriptionNotFound,
+        7 on (see `Listeners.poll_notices`). Raises QueueNotFound, SubscriptionNotFound,
         InvalidArgument for a callback that is no function. Where the source is missing a joined
         store calls back instead, and the get raises it.
         """

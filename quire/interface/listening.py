@@ -1,7 +1,7 @@
 """Who listens to a queue: a place in it, the loop over what is told, or the thread that calls.
 
-- A listener is a place, which goes on by `Listeners.hear`; nothing is queued for it anywhere.
-  Between two looks it waits as who waits for messages does: by `when_ready`, without a thread.
+- A listener is a place, which goes on by `Listeners.poll_notices`; nothing is queued for it
+  anywhere. Between two looks it waits as a waiting get does: by `when_ready`, without a thread.
 - LI2: the place of one with a name is a value of the state `STATE`, set by a transaction once a
   notice is done with. It is not synced by itself: after a power failure some may be told again.
   Of two that go on under one name the one that began later stays: the other finds the place
@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from quire.arguments import check_flag, check_name, check_source, check_wait
 from quire.callbacks import check_done, check_function, check_takes
 from quire.calls.errand import Errand
-from quire.calls.uninterrupted import held, made
+from quire.calls.signal_safety import defer_signals, made
 from quire.calls.wake_up import Thread, WakeUp
 from quire.env import OsEnv
 from quire.env.interpreter import Lock
@@ -67,7 +67,7 @@ _adding = Lock()
 class HearingStore(Protocol):
     """`store.listeners`, as far as a listener asks it."""
 
-    def hear(
+    def poll_notices(
         self,
         source: str,
         position: int | None = None,
@@ -246,7 +246,7 @@ class Course:
 
     def _hear(self, store: Tells, position: int | None) -> Notice:
         source, group, where, on, _, _, most = self.asked
-        return store.listeners.hear(
+        return store.listeners.poll_notices(
             source, position, group=group, where=where, on=on, until=self._until, max_ids=most,
             created_us=self._made_us, mark=self._mark,
         )  # fmt: skip
@@ -335,7 +335,8 @@ class Listener:
         """The next notice; None if none came in so many seconds (None: for ever), or it was closed.
 
         With it the one before is done with. Raises InvalidArgument for one that calls back, and
-        what `Listeners.hear` raises; StateConflict where another one listens under its name.
+        what `Listeners.poll_notices` raises; StateConflict where another one listens under its
+        name.
         """
         store = self._store
         if store is None:
@@ -390,7 +391,7 @@ class Listener:
         self._closed = True  # its thread looks, should the rest be interrupted
         self._wake.set()
         if self._calls is not None:
-            held(self._calls.end, self)
+            defer_signals(self._calls.end, self)
 
     def __enter__(self) -> Self:
         return self

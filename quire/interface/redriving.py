@@ -32,8 +32,8 @@ from quire.messages.message import Message
 from quire.messages.message_id import MessageId
 from quire.selectors.template import Template
 
-from .finding import Where
 from .integration import Integration
+from .lookup import Where
 
 LetterChoice: TypeAlias = Callable[[Message], bool] | Where
 """Which dead letters: a function of a message, or what a get takes as `where`."""

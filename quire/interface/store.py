@@ -47,7 +47,7 @@ from quire.reports.info import QueueInfo, SubscriptionInfo
 from quire.selectors import template
 from quire.sizes import Size
 
-from . import consumer, finding
+from . import consumer, lookup
 from . import starts as start_places
 from .integration import Integration
 from .namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
@@ -364,8 +364,8 @@ class Store(Protocol):
         source: str,
         timeout: Duration | None = 0.0,
         *,
-        id: finding.MessageKey | None = None,
-        where: finding.Where | None = None,
+        id: lookup.MessageKey | None = None,
+        where: lookup.Where | None = None,
     ) -> Message | None:
         """Take the next message in a transaction of its own; None if none came.
 
@@ -392,7 +392,7 @@ class Store(Protocol):
         max_messages: int = 1000,
         timeout: Duration | None = 0.0,
         *,
-        where: finding.Where | None = None,
+        where: lookup.Where | None = None,
     ) -> delivered_messages.Messages:
         """Take up to `max_messages` in a transaction of its own; empty if none came.
 
@@ -467,8 +467,8 @@ class Store(Protocol):
         max_messages: int = 1000,
         *,
         start: int | None = None,
-        after: finding.Seen | None = None,
-        where: finding.Where | None = None,
+        after: lookup.Seen | None = None,
+        where: lookup.Where | None = None,
     ) -> delivered_messages.Messages:
         """Look at up to `max_messages` committed messages without taking them, in commit order.
 

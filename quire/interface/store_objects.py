@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from quire.messages.payload_writer import PayloadWriter
     from quire.messages.put_options import MessageOptions
 
-    from .finding import Where
     from .listening import ListenerCallbacks
+    from .lookup import Where
 
 
 class StoreObject(Store):

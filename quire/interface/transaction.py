@@ -31,7 +31,7 @@ from quire.messages.message_id import MessageId, MessageIds
 from quire.moments import Duration
 from quire.reports.info import Description
 
-from . import finding
+from . import lookup
 from . import starts as start_places
 from .integration import TransactionIntegration
 
@@ -193,8 +193,8 @@ class Transaction(Protocol):
         source: str,
         timeout: Duration | None = 0.0,
         *,
-        id: finding.MessageKey | None = None,
-        where: finding.Where | None = None,
+        id: lookup.MessageKey | None = None,
+        where: lookup.Where | None = None,
     ) -> Message | None:
         """Take the next message; None if none came within `timeout` seconds (None: for ever).
 
@@ -219,7 +219,7 @@ class Transaction(Protocol):
         max_messages: int = 1000,
         timeout: Duration | None = 0.0,
         *,
-        where: finding.Where | None = None,
+        where: lookup.Where | None = None,
     ) -> delivered_messages.Messages:
         """Take up to `max_messages`, as they are there; waits `timeout` seconds for the first
         (None: for ever).
@@ -248,7 +248,7 @@ class Transaction(Protocol):
         max_messages: int = 1000,
         timeout: Duration | None = 0.0,
         *,
-        where: finding.Where | None = None,
+        where: lookup.Where | None = None,
         hold: bool = False,
     ) -> delivered_messages.Messages:
         """Look at up to `max_messages`, the first in the order of delivery, and take nothing.
@@ -268,16 +268,16 @@ class Transaction(Protocol):
         source: str,
         timeout: Duration | None = 0.0,
         *,
-        id: finding.MessageKey | None = None,
-        where: finding.Where | None = None,
+        id: lookup.MessageKey | None = None,
+        where: lookup.Where | None = None,
         hold: bool = False,
     ) -> Message | None:
         """Look at one message, by its `id` or the first that `where` holds for; see `read_many`.
 
         Waits `timeout` seconds for it (None: for ever). None: there is none. Raises as `read_many`.
         """
-        chosen = finding.where_of(id, where)
-        return finding.first_of(self.read_many(source, 1, timeout, where=chosen, hold=hold))
+        chosen = lookup.where_of(id, where)
+        return lookup.first_of(self.read_many(source, 1, timeout, where=chosen, hold=hold))
 
     @step
     def browse(
@@ -285,8 +285,8 @@ class Transaction(Protocol):
         source: str,
         max_messages: int = 1000,
         *,
-        after: finding.Seen | None = None,
-        where: finding.Where | None = None,
+        after: lookup.Seen | None = None,
+        where: lookup.Where | None = None,
     ) -> delivered_messages.Messages:
         """Look through a queue as it is at the first such call of this transaction, page by page.
 
@@ -307,7 +307,7 @@ class Transaction(Protocol):
         max_messages: int = 1000,
         timeout: Duration | None = 0.0,
         *,
-        where: finding.Where | None = None,
+        where: lookup.Where | None = None,
     ) -> list[Description]:
         """Header and attributes of messages, without their payloads; what `read_many` looks at.
 
@@ -315,19 +315,19 @@ class Transaction(Protocol):
         """
 
     def attributes(
-        self, source: str, id: finding.MessageKey, timeout: Duration | None = 0.0
+        self, source: str, id: lookup.MessageKey, timeout: Duration | None = 0.0
     ) -> Description | None:
         """Header and attributes of one message, by its id; None: it is not there, or was read.
 
         Waits up to `timeout` seconds for it to be committed (None: for ever). Raises QueueNotFound,
         SubscriptionNotFound, StoreCorrupt, InvalidArgument.
         """
-        found = self.describe(source, 1, timeout, where=finding.check_key_of(id))
+        found = self.describe(source, 1, timeout, where=lookup.check_key_of(id))
         return found[0] if found else None
 
     @step(waits=True)
     def count(
-        self, source: str, timeout: Duration | None = 0.0, *, where: finding.Where | None = None
+        self, source: str, timeout: Duration | None = 0.0, *, where: lookup.Where | None = None
     ) -> int:
         """How many messages `where` holds for, counted as `read_many` sees them.
 
@@ -335,7 +335,7 @@ class Transaction(Protocol):
         """
 
     def exists(
-        self, source: str, timeout: Duration | None = 0.0, *, where: finding.Where | None = None
+        self, source: str, timeout: Duration | None = 0.0, *, where: lookup.Where | None = None
     ) -> bool:
         """Whether there is any message that `where` holds for.
 
@@ -344,7 +344,7 @@ class Transaction(Protocol):
         return bool(self.describe(source, 1, timeout, where=where))
 
     @step(waits=True)
-    def remove(self, source: str, id: finding.MessageKey, timeout: Duration | None = 0.0) -> bool:
+    def remove(self, source: str, id: lookup.MessageKey, timeout: Duration | None = 0.0) -> bool:
         """Take a message away by its id, without looking at it; whether it was there.
 
         With the commit it counts as read. On a topic this subscription alone does not get it.
@@ -358,7 +358,7 @@ class Transaction(Protocol):
         queue: str,
         max_messages: int = 1000,
         *,
-        where: finding.Where | None = None,
+        where: lookup.Where | None = None,
     ) -> int:
         """Take messages and put them into another queue, as parts of this transaction; how many.
 

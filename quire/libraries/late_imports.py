@@ -6,7 +6,7 @@
   import lasts longer than IMPORT_WAIT_SECONDS: it may wait for the thread that forks. The lock of
   `logging`, which imports take, is to be taken for the fork after this wait.
 - LD3: no handler of a signal interrupts an import, once there is somebody who holds them back
-  (`quire.calls.uninterrupted`; `quire/__init__.py` does so while it loads that): one that raises
+  (`quire.calls.signal_safety`; `quire/__init__.py` does so while it loads that): one that raises
   within Python's own machinery leaves the module's lock taken, and every other thread that imports
   it waits for ever. Nor does what is kept here take a lock: it is changed in one step each.
 """

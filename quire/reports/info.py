@@ -182,7 +182,7 @@ class Notice(Struct, frozen=True):
     queue: str
     # "put", or "removal"; "due" or "returned" for what became available after its put.
     on: str
-    position: int  # where the listener is behind that (see `Listeners.hear`)
+    position: int  # where the listener is behind that (see `Listeners.poll_notices`)
     ids: list[int] = field(default_factory=list)  # of the messages, in the order of their commits
     groups: list[int] = field(default_factory=list)  # of each of them
     # Further messages, of any group, that have gone by before anybody looked. None: nobody knows

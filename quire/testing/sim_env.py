@@ -18,7 +18,7 @@ from random import Random
 from typing import Literal
 
 from quire.calls.documented import documented_by
-from quire.calls.uninterrupted import nested
+from quire.calls.signal_safety import allow_reentry
 from quire.env import Env
 from quire.env.interpreter import RLock
 from quire.env.os_file import aligned_buffer, not_readable
@@ -439,7 +439,7 @@ class SimEnv:
             self.check_alive()
             call = self.calls.record(kind, path, offset, length)
         if self.before_call is not None and call.number:
-            nested(self.before_call, call)  # what others do then, done by this thread
+            allow_reentry(self.before_call, call)  # what others do then, done by this thread
         self.check_alive()
         return call
 

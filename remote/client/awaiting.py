@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from quire.calls.uninterrupted import OwnLock
+from quire.calls.signal_safety import OwnLock
 from quire.calls.wake_up import Thread
 from quire.env.interpreter import Lock
 from quire.errors import QuireError, RemoteError

@@ -23,7 +23,7 @@ from time import monotonic
 
 from quire.arguments import Bytes
 from quire.calls.errand import current, doing
-from quire.calls.uninterrupted import waiting
+from quire.calls.signal_safety import waiting
 from quire.calls.wake_up import Thread
 from quire.env.interpreter import Lock
 from quire.errors import ConnectionLost, RemoteError

@@ -24,7 +24,7 @@ from collections import deque
 from typing import Final
 
 from quire.calls.errand import current
-from quire.calls.uninterrupted import waiting
+from quire.calls.signal_safety import waiting
 from quire.env import after_fork
 from quire.env.interpreter import check_unpatched
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, RemoteError, StoreClosed

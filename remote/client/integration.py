@@ -8,7 +8,7 @@ from typing import Protocol
 from quire.arguments import Bytes, check_blocks
 from quire.calls.call_table import Makes, Subject, by_row
 from quire.calls.documented import documented_by
-from quire.calls.uninterrupted import call
+from quire.calls.signal_safety import call
 from quire.interface.integration import TransactionIntegration
 from quire.messages.message_id import MessageIds
 from quire.remote.limits import TELL_BYTES

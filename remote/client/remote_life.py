@@ -29,7 +29,7 @@ from quire.arguments import (
     check_xid,
 )
 from quire.calls.documented import documented_by
-from quire.calls.uninterrupted import OwnLock, call, nested
+from quire.calls.signal_safety import OwnLock, allow_reentry, call
 from quire.errors import (
     ConnectionLost,
     InvalidArgument,
@@ -340,7 +340,7 @@ class RemoteLife:
     def _at_store(self, ask: Callable[[], R]) -> R:
         """Ask the owner for something beside the transaction, which ends if that is lost."""
         try:
-            return nested(ask)
+            return allow_reentry(ask)
         except ConnectionLost:
             self._end()
             raise

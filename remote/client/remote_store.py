@@ -24,7 +24,7 @@ from quire.arguments import (
 from quire.callbacks import check_callback
 from quire.calls.call_table import CallRow, call_of
 from quire.calls.documented import documented_by
-from quire.calls.uninterrupted import OwnLock, begin_short, call, end, inside
+from quire.calls.signal_safety import OwnLock, begin_short, call, end, inside
 from quire.definitions.existing_queue import check_waits
 from quire.definitions.properties import WAIT, priority_of_puts
 from quire.env.interpreter import numbers_from

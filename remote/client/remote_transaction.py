@@ -44,14 +44,14 @@ from quire.arguments import (
 from quire.block import BlockBuilder
 from quire.calls.call_table import CallRow, by_row, call_of
 from quire.calls.documented import documented_by
-from quire.calls.uninterrupted import call, giving, nested
+from quire.calls.signal_safety import allow_reentry, call, undo_on_interrupt
 from quire.definitions.row_schema import rows_one_by_one
 from quire.errors import (
     InvalidArgument,
     QuireError,
     TransactionError,
 )
-from quire.interface.finding import MessageKey, Where, where_of
+from quire.interface.lookup import MessageKey, Where, where_of
 from quire.interface.starts import Start, check_start
 from quire.interface.store_objects import TransactionCalls
 from quire.interface.transaction import Payload, Payloads, Streaming, Transaction
@@ -284,7 +284,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
     ) -> MessageIds:
         wait = None if timeout is None else check_timeout(timeout)
         if isinstance(payloads, Iterable) and not isinstance(payloads, Sized):
-            payloads = nested(list, payloads)  # the program's code
+            payloads = allow_reentry(list, payloads)  # the program's code
         is_list = isinstance(payloads, Sequence) and not isinstance(payloads, memoryview)
         if is_list and payloads and is_value(payloads[0]):
             codec = self._at_store(lambda: self._store.codec_of(queue))
@@ -391,15 +391,15 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             return self._get_chosen(source, timeout, where_of(id, where))
         return self._get(source, timeout)
 
-    @giving("_roll_back_whole")
+    @undo_on_interrupt("_roll_back_whole")
     def _get_chosen(
         self, source: str, timeout: Duration | None, where: Where | None
     ) -> Message | None:
         given = {"source": source, "timeout": timeout, "where": where}
-        found: Message | None = nested(self.make, _GET_BY, given)
+        found: Message | None = allow_reentry(self.make, _GET_BY, given)
         return found
 
-    @giving("_roll_back_whole")
+    @undo_on_interrupt("_roll_back_whole")
     def _get(self, source: str, timeout: Duration | None) -> Message | None:
         name, wait = check_sources(source).encode(), check_wait(timeout)
         length = GET_HEAD.size - HEAD.size + len(name)
@@ -490,7 +490,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             self._check_open()
             return self._read(row, self._step(row, given))
 
-    @giving("_roll_back_whole")
+    @undo_on_interrupt("_roll_back_whole")
     def _take(self, row: CallRow, given: Mapping[str, object]) -> Any:
         """What its caller is to hear of: it is got, or given back."""
         with self._lock:

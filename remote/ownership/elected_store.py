@@ -49,7 +49,7 @@ from quire.batches.delivered_messages import Messages
 from quire.calls.call_table import CallRow
 from quire.calls.documented import documented_by
 from quire.calls.errand import current
-from quire.calls.uninterrupted import held
+from quire.calls.signal_safety import defer_signals
 from quire.calls.wake_up import Condition, Thread, WakeUp
 from quire.env.interpreter import Lock
 from quire.errors import (
@@ -59,8 +59,8 @@ from quire.errors import (
     StoreClosed,
     TransactionNotFound,
 )
-from quire.interface.finding import MessageKey, Where
 from quire.interface.integration import CallTarget
+from quire.interface.lookup import MessageKey, Where
 from quire.interface.starts import Start, check_starts
 from quire.interface.store import Store
 from quire.interface.transaction import Payload, Payloads, Transaction
@@ -366,7 +366,7 @@ class ElectedStore(MadeStore):
         if isinstance(error, OutcomeUnknown) and not lost.connection.lost:
             raise error  # something failed inside the owner, which goes on
         left = HAND_OVER_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
-        held(self._wait_for_another, lost, left)
+        defer_signals(self._wait_for_another, lost, left)
         with self._changed:
             if self._closed:
                 raise StoreClosed(_CLOSED)

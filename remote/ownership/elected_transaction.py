@@ -52,8 +52,8 @@ from quire.errors import (
     TransactionClosed,
     TransactionNotFound,
 )
-from quire.interface.finding import MessageKey, Where
 from quire.interface.integration import Integration, TransactionIntegration
+from quire.interface.lookup import MessageKey, Where
 from quire.interface.namespaces import Prepared
 from quire.interface.store_objects import TransactionCalls
 from quire.interface.transaction import Payload, Streaming, Transaction

@@ -12,7 +12,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
-from quire.calls.uninterrupted import held
+from quire.calls.signal_safety import defer_signals
 from quire.calls.wake_up import Thread
 from quire.engine import EmbeddedStore
 from quire.env import Env
@@ -63,7 +63,7 @@ class SharedStore(EmbeddedStore):
     def close(self) -> None:
         """Let the clients go first: whoever finds the lock free finds no server in its way."""
         if self._server is not None:
-            held(self._server.close)
+            defer_signals(self._server.close)
         super().close()
 
     def _give_up(self) -> bool:

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from quire.arguments import Bytes
-from quire.calls.uninterrupted import waiting
+from quire.calls.signal_safety import waiting
 from quire.env import (
     UNIX_SOCKETS_REFUSE,
     give_owner_rights,

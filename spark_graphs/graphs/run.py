@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from quire.arguments import check_max_messages, check_timeout
-from quire.calls.uninterrupted import held
+from quire.calls.signal_safety import defer_signals
 from quire.calls.wake_up import Condition, Thread
 from quire.env import OsEnv
 from quire.env.interpreter import Lock
@@ -90,7 +90,7 @@ class Run:
                 holds.enter_context(runner.hold)
             for name in sorted(self.runners, key=self._is_plain):
                 self._start(name)  # streaming ones first: Spark may refuse them
-        held(self._thread(self._watch).start)
+        defer_signals(self._thread(self._watch).start)
         # One of its own: nothing that the store makes wait keeps it from being seen.
         Thread(target=self._watch_spark, name="quire-graph-spark-watch").start()
 
@@ -326,7 +326,7 @@ class Run:
             if requested and (replaying is None or not replaying.is_alive()):
                 step, limit = next(iter(requested.items()))
                 replaying = self._thread(partial(self._answer, step, limit))
-                held(replaying.start)
+                defer_signals(replaying.start)
 
     def _answer(self, step: str, max_messages: int | None) -> None:
         """Put dead letters back, as somebody has asked for, and say how many they were."""

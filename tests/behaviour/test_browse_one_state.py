@@ -174,7 +174,7 @@ def test_too_much_that_is_read_meanwhile(
     store: AnyStore, owner: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is told, and nothing is held any more."""
-    monkeypatch.setattr("quire.engine.finding.queue_view.VIEWED_BLOCKS", 5)
+    monkeypatch.setattr("quire.engine.lookup.queue_view.VIEWED_BLOCKS", 5)
     store.create_queue("q")
     fill(store, "plain", 10)
     with store.transaction() as txn:

@@ -430,7 +430,7 @@ def prepared_transactions(store: AnyStore) -> None:
     assert payloads(store.browse("q")) == [b"x"]
 
 
-@covers(LISTENERS, "add hear list remove")
+@covers(LISTENERS, "add poll_notices list remove")
 @covers(quire.Listener, "name source get error closed close")
 def listeners(store: AnyStore) -> None:
     """Told of each message, and of what is there when it is asked; a name is kept until removed."""
@@ -443,7 +443,7 @@ def listeners(store: AnyStore) -> None:
     notice = listener.get(timeout=SECONDS)
     assert notice is not None
     assert message_id in notice.ids
-    assert message_id in store.listeners.hear("q", 0).ids
+    assert message_id in store.listeners.poll_notices("q", 0).ids
     assert [each.name for each in store.listeners.list()] == ["ear"]
     listener.close()
     assert listener.closed

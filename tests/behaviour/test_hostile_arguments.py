@@ -103,7 +103,15 @@ NEEDED: dict[str, Any] = {
     "cron": "0 0 * * *", "time": 0.0, "transaction_id": 1, "type": "queue",
 }  # fmt: skip
 # These wait for somebody else, end the store, or take long.
-LEFT_OUT = {"close", "check_usable", "verify", "checkpoint", "when_ready", "hear", "request"}
+LEFT_OUT = {
+    "close",
+    "check_usable",
+    "verify",
+    "checkpoint",
+    "when_ready",
+    "poll_notices",
+    "request",
+}
 WAITS = {"timeout", "seconds"}  # parameters of which a right value may mean to wait
 SUBJECTS: dict[type, Callable[[Any], Any]] = {
     Interface: lambda store: store,

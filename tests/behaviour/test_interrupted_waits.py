@@ -10,7 +10,7 @@ import pytest
 
 from quire import Workers
 from tests.behaviour.forms import WITH_CALLBACKS, AnyStore
-from tests.behaviour.test_listening import Heard
+from tests.behaviour.test_listening import SequenceProgress
 from tests.kit.moments import at_moment, some_moments
 from tests.kit.waiting import SECONDS, ends, eventually
 
@@ -49,7 +49,7 @@ def test_an_interrupted_close_of_a_listener_silences_nobody_else(
     store: AnyStore, work: str, rng: Random, most: int
 ) -> None:
     """Others hear, more can be added, what is put is put; the one that was to be closed is."""
-    other = Heard()
+    other = SequenceProgress()
     store.listeners.add(work, callback=other)
     first = store.listeners.add(work, callback=lambda notice: None)
     moments = list(some_moments(first.close, rng, most, last=4))

@@ -51,7 +51,7 @@ def silent(listener: Any) -> bool:
     return listener.get(0) is None
 
 
-class Heard:
+class SequenceProgress:
     """A callback, and what it was told."""
 
     def __init__(self) -> None:
@@ -251,7 +251,7 @@ def test_a_slow_listener_is_told_that_it_missed(
     store: AnyStore, owner: Store, work: str, limits: Limits
 ) -> None:
     """What is kept for it is bounded; what it did not hear in time is a number, and it goes on."""
-    limits(DEPARTURES_KEPT=8)
+    limits(RECENT_REMOVALS_KEPT=8)
     listener = store.listeners.add(work)
     removals = store.listeners.add(work, on="removal")
     ids = [owner.put(work, b"%d" % n) for n in range(30)]
@@ -269,7 +269,7 @@ def test_what_is_kept_is_bounded_by_bytes(
     store: AnyStore, owner: Store, work: str, limits: Limits
 ) -> None:
     """Of large messages fewer are kept; the last one always."""
-    limits(DEPARTURES_BYTES=50_000)
+    limits(RECENT_REMOVALS_BYTES=50_000)
     listener = store.listeners.add(work)
     ids = [owner.put(work, bytes(20_000)) for _ in range(6)]
     owner.get_many(work, 3)
@@ -288,7 +288,7 @@ def test_nobody_listens_for_long(store: AnyStore, owner: Store, work: str, clock
     queue: Any = owner._context.state.queue(work)
 
     def is_looked_at() -> bool:
-        return queue.departures is not None
+        return queue.recent_removals is not None
 
     assert not is_looked_at()
     listener = store.listeners.add(work)
@@ -572,7 +572,7 @@ def test_a_callback_is_called(store: AnyStore, owner: Store, work: str) -> None:
     """In one thread of the store object, one after another for all of its listeners."""
     threads: set[str] = set()
     backlog = store.put(work, b"0")
-    first, second = Heard(), Heard()
+    first, second = SequenceProgress(), SequenceProgress()
 
     def call(notice: Notice) -> None:
         threads.add(threading.current_thread().name)
@@ -592,7 +592,7 @@ def test_a_callback_is_called(store: AnyStore, owner: Store, work: str) -> None:
 
 def test_a_callback_may_use_the_store(store: AnyStore, work: str) -> None:
     """It gets what it was told of, puts, listens, and closes its own listener."""
-    done, answers = threading.Event(), Heard()
+    done, answers = threading.Event(), SequenceProgress()
     other = store.create_queue("other").name
 
     def take(notice: Notice) -> None:
@@ -620,7 +620,7 @@ def test_a_callback_that_raises(
     store: AnyStore, work: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log has it; it is called again for what comes, and others are called."""
-    heard, wrong = Heard(), Heard()
+    heard, wrong = SequenceProgress(), SequenceProgress()
 
     def fail(notice: Notice) -> None:
         wrong(notice)
@@ -642,7 +642,7 @@ def test_listeners_end_with_their_queue(
     store: AnyStore, work: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A loop by the error, a callback with a line in the log."""
-    loop, heard = store.listeners.add(work), Heard()
+    loop, heard = store.listeners.add(work), SequenceProgress()
     calling = store.listeners.add(work, heard)
     store.drop_queue(work)
     with pytest.raises(QueueNotFound):
@@ -673,7 +673,7 @@ def test_a_place_is_of_one_queue(store: AnyStore, work: str, on: Any, name: str 
         store.get(work)
     assert len(told(listener, 3)) == 3
     before = store.queue(work).created_us
-    place = store.listeners.hear(work, on=on)
+    place = store.listeners.poll_notices(work, on=on)
     store.drop_queue(work)
     store.create_queue(work)
     assert store.queue(work).created_us > before
@@ -682,8 +682,8 @@ def test_a_place_is_of_one_queue(store: AnyStore, work: str, on: Any, name: str 
     with pytest.raises(PositionLost, match="listen anew"):
         listener.get(SECONDS)
     with pytest.raises(PositionLost, match="listen anew"):
-        store.listeners.hear(work, place.position, on=on, created_us=place.created_us)
-    assert store.listeners.hear(work, 3, on="put").position == 5
+        store.listeners.poll_notices(work, place.position, on=on, created_us=place.created_us)
+    assert store.listeners.poll_notices(work, 3, on="put").position == 5
     ids += [store.put(work, b"after")]
     if on == "put":
         assert told(store.listeners.add(work, name=name), 1) == ids[-1:]
@@ -692,7 +692,7 @@ def test_a_place_is_of_one_queue(store: AnyStore, work: str, on: Any, name: str 
 @with_callbacks
 def test_listeners_end_with_their_store(store: AnyStore, work: str) -> None:
     """The thread of the callbacks too; a loop says so."""
-    loop, heard = store.listeners.add(work), Heard()
+    loop, heard = store.listeners.add(work), SequenceProgress()
     calling = store.listeners.add(work, heard)
     failures: list[Exception] = []
 
@@ -753,7 +753,7 @@ def test_what_came_meanwhile(store: AnyStore, owner: Store, work: str, on: Any) 
 def test_a_callback_under_a_name(store: AnyStore, work: str) -> None:
     """What it has returned from is done with, also where it has closed its listener."""
     ids = [store.put(work, b"%d" % n) for n in range(2)]
-    heard = Heard()
+    heard = SequenceProgress()
 
     def once(notice: Notice) -> None:
         heard(notice)
@@ -778,7 +778,7 @@ def test_a_callback_under_a_name_that_raises(
     """It is called with the same notice again; its place moves when it has returned."""
     limits(HEARD_RETRY_SECONDS=0.01)
     ids = [store.put(work, b"%d" % n) for n in range(3)]
-    other = Heard()
+    other = SequenceProgress()
     calls: list[list[int]] = []
 
     def fail_twice(notice: Notice) -> None:
@@ -885,9 +885,9 @@ WRONG: dict[str, tuple[type[Exception], Callable[[AnyStore], object]]] = {
     "max_ids": (InvalidArgument, lambda s: s.listeners.add("work", max_ids=0)),
     "more ids": (InvalidArgument, lambda s: s.listeners.add("work", max_ids=1001)),
     "backlog": (InvalidArgument, lambda s: s.listeners.add("work", backlog=1)),  # type: ignore[arg-type]
-    "a position": (InvalidArgument, lambda s: s.listeners.hear("work", -1)),
-    "an end": (InvalidArgument, lambda s: s.listeners.hear("work", 0, until=-1)),
-    "a position to come": (PositionLost, lambda s: s.listeners.hear("work", 5)),
+    "a position": (InvalidArgument, lambda s: s.listeners.poll_notices("work", -1)),
+    "an end": (InvalidArgument, lambda s: s.listeners.poll_notices("work", 0, until=-1)),
+    "a position to come": (PositionLost, lambda s: s.listeners.poll_notices("work", 5)),
     "a name to remove": (InvalidArgument, lambda s: s.listeners.remove("")),
 }
 

@@ -9,12 +9,12 @@ from functools import partial, wraps
 from typing import Any
 
 from quire.engine.checkpoints.block_mover import Mover
-from quire.engine.commits import committer, memory_section, sequencer, written_messages
+from quire.engine.commits import committer, memory_section, queue_writes, sequencer
+from quire.engine.commits.buffer_spiller import BufferSpiller
 from quire.engine.commits.committer import Committer
-from quire.engine.commits.overflow import Overflow
 from quire.engine.commits.pending_sections import HeldSection, MovesSection, ValuesSection
 from quire.engine.commits.sequencer import Sequencer
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.pages.block_places import MemoryBlocks
 from quire.engine.pages.data_files import DataFiles
 from quire.engine.queues.queue import Queue
@@ -28,7 +28,7 @@ from quire.engine.transactions.streaming import StreamPut
 from quire.engine.transactions.writes import TransactionWrites
 from quire.journal import Journal
 
-WAYS = (
+TRANSITIONS = (
     "one message alone", "one message alone, in memory", "light, in its record",
     "its full form from the beginning", "its full form later", "blocks in the record",
     "blocks on pages of a file", "blocks on pages of several files", "blocks that were spilled",
@@ -74,7 +74,7 @@ class Watch:
 
     def to_files(self, own: TransactionWrites, may_wait_bytes: int) -> None:
         self.count["turned large"] += not own.large
-        most = _now(written_messages, "LTDS_WRITERS")
+        most = _now(queue_writes, "LTDS_WRITERS")
         self.count["files that are not kept open"] += len(own.by_queue) > most
         self.count["files that wait to be written"] += may_wait_bytes > 0
 
@@ -163,10 +163,10 @@ AFTER: tuple[tuple[Any, str, Callable[..., None]], ...] = (
     (arrow_slices, "slices_of", Watch.slices),
     (writes, "row_slices", Watch.row_slices),
     (TransactionReads, "to_read", Watch.joined),
-    (State, "at_hand", Watch.at_hand),
+    (EngineState, "at_hand", Watch.at_hand),
 )
 CALLED: tuple[tuple[Any, str, str], ...] = (
-    (Overflow, "spill", "spilled"),
+    (BufferSpiller, "spill", "spilled"),
     (Journal, "_advance", "the next segment"),
     (Journal, "_write_cached", "a group that is not synced"),
     (Journal, "_sync_unsynced", "synced afterwards"),
@@ -184,7 +184,7 @@ CALLED: tuple[tuple[Any, str, str], ...] = (
 
 @contextmanager
 def watched() -> Iterator[Counter[str]]:
-    """How often each of `WAYS` is gone meanwhile."""
+    """How often each of `TRANSITIONS` is gone meanwhile."""
     watch = Watch()
     before: list[tuple[Any, str, Any]] = []
 

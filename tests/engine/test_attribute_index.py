@@ -6,7 +6,7 @@ import random
 
 import pyarrow as pa
 
-from quire.engine.finding.attribute_index import hash_of, hashes_of
+from quire.engine.lookup.attribute_index import hash_of, hashes_of
 from quire.limits import HASHED_ONE_BY_ONE
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from quire.calls.uninterrupted import nested
+from quire.calls.signal_safety import allow_reentry
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.errors import StoreCorrupt
@@ -186,7 +186,7 @@ def test_promise_10_changes_at_the_same_time_release_together(
     def submit_after_the_other(change: Any) -> None:
         monkeypatch.setattr(sequencer, "submit", submit)
         try:
-            nested(changes[first])
+            allow_reentry(changes[first])
         except StoreCorrupt as error:
             refused.append(error)
         submit(change)

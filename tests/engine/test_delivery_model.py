@@ -10,7 +10,7 @@ import pytest
 from quire.block import Block
 from quire.definitions import order_code
 from quire.engine.delivery import position_states, selection
-from quire.engine.delivery.delivery_table import RULES, Event, Rule, ways
+from quire.engine.delivery.delivery_table import RULES, Event, Rule, transitions
 from quire.engine.delivery.delivery_table import DeliveryState as State
 from quire.engine.delivery.ordered_groups import Groups
 from quire.engine.delivery.selection import Selection
@@ -123,9 +123,9 @@ def test_each_transition_is_needed(left_out: Rule, monkeypatch: pytest.MonkeyPat
 
     What is refused raises and changes nothing; in the midst of a step it is another error at times.
     """
-    made = ways(rule for rule in RULES if rule is not left_out)
+    made = transitions(rule for rule in RULES if rule is not left_out)
     for module in (selection, position_states):
-        monkeypatch.setattr(module, "WAYS", made)
+        monkeypatch.setattr(module, "TRANSITIONS", made)
     monkeypatch.setattr(selection, "_TAKEN", made[Event.TAKE][State.IN_FLIGHT.number])
     monkeypatch.setattr(selection, "_PASSED", made[Event.READ][State.READ.number])
     monkeypatch.setattr(selection, "_PICKED", made[Event.PICK][State.IN_FLIGHT.number])

@@ -12,8 +12,8 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
+from quire.engine.commits.queue_writes import QueueWrites
 from quire.engine.commits.transaction_change import TransactionChange
-from quire.engine.commits.written_messages import Written
 from quire.errors import StoreFailed, TransactionClosed
 from quire.testing import Call, SimEnv
 from tests.kit.messages import take
@@ -156,13 +156,13 @@ def test_promise_2_an_interrupt_while_another_transaction_leaves_the_buffer(
         oldest, asking = store.transaction(), store.transaction()
         oldest.put("work", b"1")
         oldest.put("work", b"2")
-        drain = Written._drain
+        drain = QueueWrites._drain
 
-        def interrupted(self: Written) -> None:
+        def interrupted(self: QueueWrites) -> None:
             drain(self)
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(Written, "_drain", interrupted)
+        monkeypatch.setattr(QueueWrites, "_drain", interrupted)
         with pytest.raises(KeyboardInterrupt):
             asking.put("work", b"3")
         monkeypatch.undo()

@@ -177,7 +177,7 @@ def test_files_are_freed_slice_by_slice(way: str, limits: Limits) -> None:
         env = SimEnv()
         store = Store.open("/s", env=env, background=False, large_flush_bytes=1 << 18)
         store.create_queue("q", kind="work")
-        store._context.overflow._after_discard = lambda: None  # as where a thread does it
+        store._context.spiller._after_discard = lambda: None  # as where a thread does it
         txn = store.transaction(large=True)
         for _ in range(10):
             txn.put_many("q", [b"x" * (1 << 18)])
@@ -206,7 +206,7 @@ def test_small_files_go_many_at_a_time() -> None:
     """A slice is one of bytes, not of files."""
     with Store.open("/s", env=SimEnv(), background=False, large_flush_bytes=4096) as store:
         store.create_queue("q", kind="work")
-        store._context.overflow._after_discard = lambda: None
+        store._context.spiller._after_discard = lambda: None
         for _ in range(50):
             txn = store.transaction(large=True)
             txn.put("q", b"x" * 10_000)
@@ -304,7 +304,7 @@ def test_promise_1_2_power_failure_at_every_call_of_large_transactions(
         done.append("created")
         fill(store).commit()
         done.append("first")
-        store._context.overflow._after_discard = lambda: None
+        store._context.spiller._after_discard = lambda: None
         fill(store).rollback()
         while store._context.places.discarded:
             store._context.places.sweep(sliced=True)

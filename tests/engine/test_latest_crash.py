@@ -8,7 +8,7 @@ import pytest
 
 from quire.batches.delivered_slice import Delivered
 from quire.engine import EmbeddedStore as Store
-from quire.engine.finding.latest_of_keys import LatestOfKeys
+from quire.engine.lookup.latest_of_keys import LatestOfKeys
 from tests.engine.crashing.parts import try_parts
 from tests.engine.crashing.topics import Latest
 from tests.engine.workload import new_machine, open_store

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from quire.calls.uninterrupted import nested
+from quire.calls.signal_safety import allow_reentry
 from quire.engine import EmbeddedStore as Store
 from quire.engine import PieceReader
 from quire.engine.checkpoints.background_pace import Pace
 from quire.engine.queues.queue import Queue
-from quire.engine.reading.delivery import Delivery
+from quire.engine.reading.fetcher import Fetcher
 from quire.errors import PositionLost, QueueNotFound
 from tests.kit.limits import Limits
 from tests.kit.messages import take
@@ -34,7 +34,7 @@ def in_steps(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Any:
             if len(calls) == 3:
                 queue.lock.release()
                 try:
-                    nested(action)
+                    allow_reentry(action)
                 finally:
                     queue.lock.acquire()
 
@@ -115,15 +115,15 @@ def test_a_large_transaction_that_is_read_amid_a_browse(
     os_store.create_queue("work", kind="work")
     with os_store.transaction(large=True) as txn:
         txn.put_many("work", [b"x" * 1000] * 5000)
-    fetch = Delivery.fetch
+    fetch = Fetcher.fetch
 
-    def late(delivery: Delivery, *arguments: Any) -> Any:
-        monkeypatch.setattr(Delivery, "fetch", fetch)
-        nested(take, os_store, "work")
+    def late(delivery: Fetcher, *arguments: Any) -> Any:
+        monkeypatch.setattr(Fetcher, "fetch", fetch)
+        allow_reentry(take, os_store, "work")
         os_store._context.places.sweep()
         return fetch(delivery, *arguments)
 
-    monkeypatch.setattr(Delivery, "fetch", late)
+    monkeypatch.setattr(Fetcher, "fetch", late)
     assert os_store.browse("work").payloads() == []
     assert os_store.status()["large_transactions"] == {"files": 0, "removable": 0}
 

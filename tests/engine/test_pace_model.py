@@ -16,7 +16,7 @@ import pytest
 from quire.definitions.limits import RATE_SLICES
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine.delivery.pace_keeping import GroupPaces, StartWindow, SubscriptionPace
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.messages.message import Message
 from quire.testing import SimEnv, sim_env
 from tests.engine.workload import new_machine, open_store
@@ -210,7 +210,7 @@ FAULTS: dict[str, tuple[object, str, object]] = {
     "never full": (StartWindow, "room", lambda *_: 1_000_000),
     "never empty": (StartWindow, "due_us", lambda _, __, now_us: now_us + 1),
     "a fresh burst": (SubscriptionPace, "rest", lambda *_: None),
-    "no start is told": (State, "last_start_us", lambda _: 0),
+    "no start is told": (EngineState, "last_start_us", lambda _: 0),
     "groups without limits": (GroupPaces, "is_full", lambda *_: False),
     "not counted": (GroupPaces, "start", lambda *_: None),
 }

@@ -12,7 +12,7 @@ import pytest
 
 from quire.block import BlockBuilder
 from quire.engine import EmbeddedStore as Store
-from quire.engine.commits.written_messages import Written
+from quire.engine.commits.queue_writes import QueueWrites
 from quire.errors import (
     AlreadyCommitted,
     DiskFull,
@@ -695,7 +695,7 @@ def test_memory_is_let_go(store: Store, work: str) -> None:
     ids = transaction.put_many(work, [b"x" * 100_000] * 5)
     transaction.prepare("x1")
     assert store.status()["write_buffer_bytes"] == 0
-    assert isinstance(ids._written, Written)
+    assert isinstance(ids._written, QueueWrites)
     assert ids._written.placed == []
     transaction.commit()
     assert len(take(store, work)) == 5

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire.calls import uninterrupted
+from quire.calls import signal_safety
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.pages.block_places import Places
 from quire.engine.pages.io_worker import Job
@@ -294,7 +294,7 @@ def alarm(action: Callable[[], object]) -> Iterator[list[object]]:
     ended = threading.Event()
 
     def send() -> None:
-        while not uninterrupted._main.waits:
+        while not signal_safety._main.waits:
             if ended.wait(0.01):
                 return
         os.kill(os.getpid(), signal.SIGALRM)

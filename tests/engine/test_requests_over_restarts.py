@@ -10,7 +10,7 @@ from quire import dump
 from quire.definitions.properties import Properties
 from quire.engine import EmbeddedStore as Store
 from quire.engine.checkpoints.snapshot import QueueSnapshot
-from quire.engine.live_state.live_state import State
+from quire.engine.live_state.engine_state import EngineState
 from quire.engine.records.checkpoint_file import IntegerRuns
 from quire.engine.state.durable_state import DurableQueue
 from quire.engine.state.requests import Requests
@@ -43,7 +43,7 @@ def test_canary_a_broken_engine_is_caught(
     if broken == "fold":
         monkeypatch.setattr(DurableQueue, "keep_request", lambda *_: None)
     elif broken == "check":
-        monkeypatch.setattr(State, "_check_request", lambda *_: None)
+        monkeypatch.setattr(EngineState, "_check_request", lambda *_: None)
     else:
         whole = QueueSnapshot.document
 

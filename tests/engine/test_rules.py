@@ -12,7 +12,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.engine.delivery.selection import Selection
 from quire.engine.queues.subscription import BY_RULE, Subscription
-from quire.engine.reading.delivery import DeliveryRequest
+from quire.engine.reading.fetcher import DeliveryRequest
 from quire.engine.upkeep.own_transaction import own_transaction, pass_unwanted, take_gone
 from quire.errors import QueueDisabled, QueueInUse
 from quire.limits import LANE_SLACK, REASONS_KEPT

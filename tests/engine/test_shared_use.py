@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from quire.calls.uninterrupted import nested
+from quire.calls.signal_safety import allow_reentry
 from quire.engine import EmbeddedStore as Store
 from quire.engine.commits.definitions import Definitions
 from quire.engine.transactions.transaction import EmbeddedTransaction as Transaction
@@ -98,8 +98,8 @@ def test_a_topic_that_became_a_work_queue_is_not_subscribed(
 
     def late(self: Definitions, *arguments: Any, **options: Any) -> None:
         monkeypatch.undo()
-        nested(store.drop_queue, topic)
-        nested(store.create_queue, topic, kind="work")
+        allow_reentry(store.drop_queue, topic)
+        allow_reentry(store.create_queue, topic, kind="work")
         submit(self, *arguments, **options)
 
     monkeypatch.setattr(Definitions, "submit", late)
@@ -159,7 +159,7 @@ def test_room_is_not_made_at_the_cost_of_who_asks(
         oldest.put("q", b"x" * 1_200_000)
 
         def full(self: Transaction, buffer: WriteBuffer | None) -> bool:
-            nested(self.rollback)
+            allow_reentry(self.rollback)
             raise DiskFull("no room")
 
         monkeypatch.setattr(Transaction, "leave", full)

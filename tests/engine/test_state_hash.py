@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quire.calls.uninterrupted import nested
+from quire.calls.signal_safety import allow_reentry
 from quire.engine import EmbeddedStore as Store
 from quire.engine.inspection.contents_digest import Contents
 from quire.engine.pages.block_places import Places
@@ -296,7 +296,7 @@ def test_the_digest_is_of_one_moment(seed: int, monkeypatch: pytest.MonkeyPatch)
                 store.put_many("q", [b"new" * 300] * 140)
                 store._maintenance.step()
 
-            nested(meanwhile)
+            allow_reentry(meanwhile)
             return digest(self)
 
         monkeypatch.setattr(Contents, "digest", busy)

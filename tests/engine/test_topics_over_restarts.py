@@ -20,7 +20,7 @@ from quire.engine.state.durable_state import (
 )
 from quire.engine.state.fold import decode
 from quire.engine.state.sections.kinds import read_sections
-from quire.engine.state.sections.moves import Moves, Seek
+from quire.engine.state.sections.seeks import Seek, Seeks
 from quire.errors import DiskFull, PositionLost, QueueInUse, StoreCorrupt, StoreFailed, StoreVersion
 from quire.file_dump.dump import dump
 from quire.file_dump.items import as_json
@@ -180,7 +180,7 @@ def test_the_section_is_read_as_it_was_written() -> None:
     """And garbage is refused."""
     seeks = [Seek(1, 2, 3), Seek(1, 3, 1 << 40)]
     pieces = pack_sections([MovesSection({}, seeks, set())])
-    assert read_sections(memoryview(b"".join(pieces)), "here") == (Moves(seeks),)
+    assert read_sections(memoryview(b"".join(pieces)), "here") == (Seeks(seeks),)
     good = b"".join(pieces)
     for wrong in (b"", good[:-1], bytes(8), b"\xff" * 24, good[:8] + b"\x01" + bytes(40)):
         with pytest.raises(StoreCorrupt, match="here"):

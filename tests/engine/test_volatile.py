@@ -401,14 +401,16 @@ def test_what_a_listener_missed_before_an_opening_is_not_known(on: Any, gets: in
     env = SimEnv()
     with Store.open("/s", env=env, background=False) as store:
         store.create_queue("q", type="volatile")
-        before = store.listeners.hear("q", on=on)
+        before = store.listeners.poll_notices("q", on=on)
         named = store.listeners.add("q", on=on, name="me")
         assert named.get(0) is None
         store.put_many("q", [b"m"] * gets)
         assert len(store.get_many("q")) == gets
     with Store.open("/s", env=env, background=False) as store:
         ids = [store.put("q", b"after"), store.put("q", b"after")]
-        found = store.listeners.hear("q", before.position, on=on, created_us=before.created_us)
+        found = store.listeners.poll_notices(
+            "q", before.position, on=on, created_us=before.created_us
+        )
         assert found.missed is None
         assert found.ids == ([] if on == "removal" else ids)
         assert store.get("q") is not None
@@ -416,7 +418,7 @@ def test_what_a_listener_missed_before_an_opening_is_not_known(on: Any, gets: in
         notice = named.get(0)
         assert notice is not None
         assert notice.missed is None
-        later = store.listeners.hear("q", notice.position, on=on)
+        later = store.listeners.poll_notices("q", notice.position, on=on)
         assert (later.missed, later.ids) == (0, [])
         assert store.get("q") is not None
         notice = named.get(0)

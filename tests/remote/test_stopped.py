@@ -103,7 +103,7 @@ STORE: Calls = {
     "states.names": (lambda s: s.states.names(), LOOK),
     "states.drop": (lambda s: s.states.drop("name"), CHANGE),
     "listeners.add": (lambda s: s.listeners.add("work"), LOOK),
-    "listeners.hear": (lambda s: s.listeners.hear("work"), LOOK),
+    "listeners.poll_notices": (lambda s: s.listeners.poll_notices("work"), LOOK),
     "listeners.list": (lambda s: s.listeners.list(), LOOK),
     "listeners.remove": (lambda s: s.listeners.remove("name"), LOOK),
     "session": (lambda s: s.session("name"), CHANGE),

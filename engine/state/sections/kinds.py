@@ -16,22 +16,22 @@ from .decides import Decides
 from .deliveries import Deliveries, Untouched
 from .failures import Failures
 from .held import Held
-from .moves import Moves
-from .numbers import Numbers
 from .section import Section
+from .seeks import Seeks
+from .sequence_numbers import SequenceNumbers
 from .values import Values
 
 KINDS: Final[Mapping[int, type[Section]]] = {
     section.kind: section
     for section in (
-        Moves,
+        Seeks,
         Values,
         Attachment,
         Held,
         Decides,
         Deliveries,
         Failures,
-        Numbers,
+        SequenceNumbers,
         Untouched,
     )
 }

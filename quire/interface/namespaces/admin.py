@@ -10,7 +10,7 @@ from typing import Any
 
 from quire.arguments import check_name
 from quire.calls.call_table import Subject, change, look
-from quire.interface import finding, redriving
+from quire.interface import lookup, redriving
 from quire.interface import starts as start_places
 from quire.reports.info import CatalogItem, QueueInfo, QueueRecord, Report, TransactionInfo
 
@@ -53,7 +53,7 @@ class Admin(Subject, path="admin"):
 
     @change
     def purge(
-        self, queue: str, subscription: str | None = None, *, where: finding.Where | None = None
+        self, queue: str, subscription: str | None = None, *, where: lookup.Where | None = None
     ) -> int:
         """Remove all that waits, durably; how many messages they were.
 
@@ -98,7 +98,7 @@ class Admin(Subject, path="admin"):
         source: str,
         queue: str,
         *,
-        where: finding.Where | None = None,
+        where: lookup.Where | None = None,
         max_messages: int | None = None,
     ) -> int:
         """Move messages to another queue, as `Transaction.move` does; how many they were.

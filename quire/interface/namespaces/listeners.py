@@ -76,7 +76,7 @@ class Listeners(Subject, path="listeners"):
         return listening.add_listener(self._of, asked.checked(), callback)
 
     @look
-    def hear(
+    def poll_notices(
         self,
         source: str,
         position: int | None = None,

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from quire.arguments import check_flag, check_name, check_wait
-from quire.calls.uninterrupted import held, made
+from quire.calls.signal_safety import defer_signals, made
 from quire.env import OsEnv
 from quire.errors import (
     ConnectionLost,
@@ -460,7 +460,7 @@ class Session:
     ) -> R:
         """A step, in the transaction or in one of its own (KSC1)."""
         if txn is not None:
-            return held(step, txn)
+            return defer_signals(step, txn)
         lost = 0
         while True:
             try:

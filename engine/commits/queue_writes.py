@@ -25,7 +25,7 @@ from quire.writebuffer import QueueBuffer
 WrittenPiece = LtdsInfo | EncodedBlock | Part  # a Part has its place in the data file already
 
 
-class Written:
+class QueueWrites:
     """A transaction's messages for one queue.
 
     `charge` and `count` are what the queue's space holds for it. A lone small message stands here
@@ -182,9 +182,9 @@ class Written:
 
 def written_to(
     queue: Queue, charge: int, count: int, payload: bytes, fields: Fields | None
-) -> Written:
+) -> QueueWrites:
     """A transaction's messages for a queue: none, or a lone one. See `id_of` for its making."""
-    made = Written()
+    made = QueueWrites()
     made.queue = queue
     made.charge = charge
     made.count = count
@@ -196,12 +196,12 @@ def written_to(
     return made
 
 
-def lone_put(queue: Queue, payload: bytes, charge: int) -> Written:
+def lone_put(queue: Queue, payload: bytes, charge: int) -> QueueWrites:
     """A plain message in a transaction of its own, which is never open to others.
 
     Its queue's space is taken when it is committed.
     """
-    made = Written()
+    made = QueueWrites()
     made.queue = queue
     made.payload = payload
     made.charge = charge
@@ -231,7 +231,7 @@ def _with_control(piece: EncodedBlock | Part) -> EncodedBlock | Part:
     )
 
 
-def move_to_files(written: Collection[Written], may_wait_bytes: int) -> None:
+def move_to_files(written: Collection[QueueWrites], may_wait_bytes: int) -> None:
     """What waits in memory; so much of all files together may wait for a write."""
     many = len(written) > LTDS_WRITERS
     for part in written:
@@ -244,7 +244,7 @@ def move_to_files(written: Collection[Written], may_wait_bytes: int) -> None:
 
 
 def add_block(
-    written: Written, encoded: EncodedBlock, granted: Granted | None, *, is_moved: bool
+    written: QueueWrites, encoded: EncodedBlock, granted: Granted | None, *, is_moved: bool
 ) -> None:
     """The messages of a block, which was checked, with what their queue grants."""
     if granted is None:

@@ -24,7 +24,7 @@ from quire.definitions.properties import Properties
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading import position_search
-from quire.engine.reading.delivery import Delivery
+from quire.engine.reading.fetcher import Fetcher
 from quire.engine.reading.indexing import Columns
 from quire.errors import PositionLost, QueueNotFound
 from quire.libraries import np
@@ -77,7 +77,7 @@ class Passed(Struct):
 class Finder:
     """See the module. Thread-safe."""
 
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: Fetcher) -> None:
         self._delivery = delivery
         self._indexes: WeakKeyDictionary[Queue, dict[FieldPlace, AttributeIndex]]
         self._indexes = WeakKeyDictionary()

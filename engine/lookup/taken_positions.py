@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.queues.queue import InFlightRange, Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.reading import position_search
-from quire.engine.reading.delivery import Delivery
+from quire.engine.reading.fetcher import Fetcher
 from quire.env.interpreter import Lock
 from quire.intervals import IntervalSet
 from quire.messages.message import Message
@@ -36,7 +36,7 @@ class TakenPositions:
 
     __slots__ = ("_lock", "_parts")
 
-    def __init__(self, rows: Iterable[TakenRow] = ()) -> None:
+    def __init__(self, rows: Iterable[InFlightRange] = ()) -> None:
         self._parts: dict[int, tuple[Queue, dict[Subscription, IntervalSet]]] = {}  # by queue
         self._lock = Lock()
         for _, _, lo, hi, queue, subscription, _, _ in rows:
@@ -79,7 +79,7 @@ class TakenPositions:
         return list(found) if len(found) == len(names) else self.queues
 
     def got(
-        self, delivery: Delivery, queues: Mapping[str, Queue], messages: Sequence[Message]
+        self, delivery: Fetcher, queues: Mapping[str, Queue], messages: Sequence[Message]
     ) -> list[GotPart]:
         """What is here of the messages' queues, from the first of them to the last.
 
@@ -104,7 +104,7 @@ class TakenPositions:
         parts = () if held is None else [held.intersection(*run) for run in runs]
         return [run for part in parts for run in part]
 
-    def rows(self) -> list[TakenRow]:
+    def rows(self) -> list[InFlightRange]:
         """All of it, in runs."""
         with self._lock:
             return [
@@ -115,13 +115,13 @@ class TakenPositions:
             ]
 
 
-def row_of(queue: Queue, subscription: Subscription, start: int, end: int) -> TakenRow:
-    """A run of positions as a `TakenRow`, whose record is looked up."""
+def row_of(queue: Queue, subscription: Subscription, start: int, end: int) -> InFlightRange:
+    """A run of positions as a `InFlightRange`, whose record is looked up."""
     return queue.queue_id, subscription.subscription_id, start, end, queue, subscription, None, 0
 
 
 def drop_last(
-    taken: list[TakenRow], subscription: Subscription, runs: Sequence[tuple[int, ...]]
+    taken: list[InFlightRange], subscription: Subscription, runs: Sequence[tuple[int, ...]]
 ) -> None:
     """Take these away, as far as they are the last of what was taken."""
     for lo, hi, *_ in reversed(runs):
@@ -133,12 +133,12 @@ def drop_last(
                 del taken[-1]
 
 
-def part_of(taken: TakenRow, start: int, end: int) -> TakenRow:
+def part_of(taken: InFlightRange, start: int, end: int) -> InFlightRange:
     """Another run of the same subscription, whose record is looked up."""
     return row_of(taken[4], taken[5], start, end)
 
 
-def has_retry(taken: Sequence[TakenRow]) -> bool:
+def has_retry(taken: Sequence[InFlightRange]) -> bool:
     """Whether any of it comes later where it fails."""
     for own in taken:  # noqa: SIM110 - a generator would take longer than the look
         if own[5].retry is not None:
@@ -146,9 +146,9 @@ def has_retry(taken: Sequence[TakenRow]) -> bool:
     return False
 
 
-def joined(rows: Iterable[TakenRow]) -> list[TakenRow]:
+def joined(rows: Iterable[InFlightRange]) -> list[InFlightRange]:
     """The rows in as few as can be, ascending."""
-    found: list[TakenRow] = []
+    found: list[InFlightRange] = []
     for row in sorted(rows, key=itemgetter(0, 1, 2)):
         last = found[-1] if found else None
         if last and last[5] is row[5] and last[3] == row[2]:
@@ -158,7 +158,7 @@ def joined(rows: Iterable[TakenRow]) -> list[TakenRow]:
     return found
 
 
-def give_back_rows(rows: list[TakenRow], noted: Set[Subscription], *, counted: bool) -> None:
+def give_back_rows(rows: list[InFlightRange], noted: Set[Subscription], *, counted: bool) -> None:
     """Give back rows, each of which is gone from the list then; see `Subscription.give_back`."""
     while rows:
         _, _, lo, hi, queue, subscription, _, _ = rows[-1]

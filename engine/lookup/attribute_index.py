@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from quire.batches.delivered_slice import Delivered
 from quire.engine.queues.queue import Queue
-from quire.engine.reading.delivery import Delivery
+from quire.engine.reading.fetcher import Fetcher
 from quire.env.interpreter import Lock
 from quire.libraries import np, pa
 from quire.libraries.late_modules import stand_in
@@ -48,7 +48,7 @@ class AttributeIndex:
         self._known = 0  # all below it is in the runs
         self._runs: list[tuple[_Hashes, _Indexed]] = []
 
-    def find(self, delivery: Delivery, queue: Queue, value: str | int) -> list[int]:
+    def find(self, delivery: Fetcher, queue: Queue, value: str | int) -> list[int]:
         """Ascending positions of messages that may have the value (AI1). Raises StoreCorrupt."""
         with self._lock:
             late = self._catch_up(delivery, queue)
@@ -60,7 +60,7 @@ class AttributeIndex:
             found = np.sort(np.concatenate(parts)).tolist()
         return found + list(late)
 
-    def _catch_up(self, delivery: Delivery, queue: Queue) -> range:
+    def _catch_up(self, delivery: Fetcher, queue: Queue) -> range:
         """The positions that are left out (AI3)."""
         with queue.lock:
             start, end = max(self._known, queue.released.first_gap(0)), queue.end_position

@@ -20,7 +20,7 @@ from quire.engine.delivery.steady_clock import clock_us
 from quire.engine.pages.block_places import Places
 from quire.engine.pages.record_page import RecordPages
 from quire.engine.queues.prepared_transactions import PreparedTransactions
-from quire.engine.queues.queue import ALL_ON, Queue, Switches, TakenRow
+from quire.engine.queues.queue import ALL_ON, InFlightRange, Queue, Switches
 from quire.engine.queues.releases import ReadRange
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.commit_record import LedgerEntry, Read
@@ -47,7 +47,7 @@ def first_of(opening: int) -> int:
     return (opening << VOLATILE_BITS) % VOLATILE_IDS
 
 
-class State:
+class EngineState:
     """See the module."""
 
     def __init__(
@@ -186,7 +186,7 @@ class State:
                 "while this one was open: begin again, and the put tells the first one's id"
             )
 
-    def at_hand(self, reads: Sequence[Read | TakenRow]) -> bool:
+    def at_hand(self, reads: Sequence[Read | InFlightRange]) -> bool:
         """Whether no record page needs to be read to tell what is released, as usual."""
         queues = self.queues
         for read in reads:
@@ -206,7 +206,7 @@ class State:
             self.placed.pop(entry.held_as, None)
 
     @contextmanager
-    def releasing(self, reads: Sequence[Read | TakenRow]) -> Iterator[None]:
+    def releasing(self, reads: Sequence[Read | InFlightRange]) -> Iterator[None]:
         """While a change is made that reads these (Q4 of `releases`). Raises StoreCorrupt."""
         by_queue: dict[int, list[ReadRange]] = {}
         if not self.at_hand(reads):

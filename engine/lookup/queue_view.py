@@ -22,7 +22,7 @@ from quire.engine.pages.block_places import Places
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription
-from quire.engine.reading.delivery import Delivery, widened
+from quire.engine.reading.fetcher import Fetcher, widened
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.errors import PositionLost, QueueNotFound, QuireError
@@ -46,7 +46,7 @@ class QueueView:
         self,
         queue: Queue,
         subscription: Subscription | None,
-        delivery: Delivery,
+        delivery: Fetcher,
         places: Places,
         journal: Journal,
     ) -> None:

@@ -317,7 +317,7 @@ def call(method: Callable[P, R]) -> Callable[P, R]:
     return whole
 
 
-def giving(undo: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def undo_on_interrupt(undo: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A method that is a whole call and gives what it takes away elsewhere.
 
     Where an interrupt at its end keeps that from the caller, the object's method of this name is
@@ -338,7 +338,7 @@ def giving(undo: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
                     end(thread)
                 except BaseException:
                     if given:
-                        held(getattr(args[0], undo))
+                        defer_signals(getattr(args[0], undo))
                     raise
 
         return whole
@@ -373,7 +373,7 @@ def as_call(action: Callable[[], R]) -> R:
         end(thread)
 
 
-def held(action: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def defer_signals(action: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Do the action, in a call or not, while handlers wait (UI1)."""
     if not hold():
         return action(*args, **kwargs)
@@ -411,10 +411,10 @@ def made(action: Callable[[], R], undo: Callable[[R], None]) -> R:
         found.append(action())
 
     try:
-        held(make)
+        defer_signals(make)
     except BaseException:
         for one in found:
-            held(undo, one)
+            defer_signals(undo, one)
         raise
     return found[0]
 
@@ -446,7 +446,7 @@ def waiting(wait: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
             inside[thread] = None
 
 
-def nested(action: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def allow_reentry(action: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Do what makes calls of its own within a call."""
     thread = get_ident()
     if thread not in inside:

@@ -19,11 +19,11 @@ from quire.engine.queues.queue import Queue
 from quire.engine.records.commit_record import Part
 from quire.ltds import LtdsWriter
 
+from .queue_writes import QueueWrites
 from .sequencer import Sequencer
-from .written_messages import Written
 
 
-class Overflow:
+class BufferSpiller:
     """See the module."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Overflow:
         self._sequencer = sequencer
         self._after_discard = after_discard  # there are files to remove; it must not raise
 
-    def spill(self, transaction_id: int, written: Written) -> None:
+    def spill(self, transaction_id: int, written: QueueWrites) -> None:
         """A transaction's messages for one queue leave the buffer."""
         parts = written.spill(self._place)
         if parts:
@@ -41,7 +41,7 @@ class Overflow:
             with queue.lock:
                 queue.log.spilled(transaction_id, queue.end_position, parts)
 
-    def discard(self, written: Collection[Written]) -> None:
+    def discard(self, written: Collection[QueueWrites]) -> None:
         """The transaction is rolled back: its pages are free, its files are to be removed."""
         files: list[int] = []
         for part in written:

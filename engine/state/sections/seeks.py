@@ -20,7 +20,7 @@ class Seek(NamedTuple):
     position: int
 
 
-class Moves(RowsSection, frozen=True):
+class Seeks(RowsSection, frozen=True):
     """What the section says."""
 
     kind = format.MOVES

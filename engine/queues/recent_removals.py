@@ -19,7 +19,13 @@ from typing import Final, NamedTuple
 
 from quire.batches.delivered_slice import Delivered
 from quire.engine.records.commit_record import ReadRow
-from quire.limits import DEPARTURES_BYTES, DEPARTURES_KEPT, NEVER_US, POSITIONS, RETURNS_KEPT
+from quire.limits import (
+    NEVER_US,
+    POSITIONS,
+    RECENT_REMOVALS_BYTES,
+    RECENT_REMOVALS_KEPT,
+    RETURNS_KEPT,
+)
 
 from .subscription import Subscription
 
@@ -106,7 +112,7 @@ class Returns:
         return self._coming[0][0] if self._coming else NEVER_US
 
 
-class Departures:
+class RecentRemovals:
     """See the module. The queue's lock covers it."""
 
     def __init__(
@@ -140,7 +146,7 @@ class Departures:
 
     def expect(self, read: ReadRow, expected: Expected) -> None:
         """A commit is about to read this."""
-        while len(self._expected) >= DEPARTURES_KEPT:  # of commits that were refused
+        while len(self._expected) >= RECENT_REMOVALS_KEPT:  # of commits that were refused
             del self._expected[next(iter(self._expected))]
         self._expected[read[1], read[2], read[3]] = expected
 
@@ -168,7 +174,7 @@ class Departures:
         self._recent.append(departure)
         self._bytes += departure.part.block.memory_bytes
         while len(self._recent) > 1 and (
-            len(self._recent) > DEPARTURES_KEPT or self._bytes > DEPARTURES_BYTES
+            len(self._recent) > RECENT_REMOVALS_KEPT or self._bytes > RECENT_REMOVALS_BYTES
         ):
             self._bytes -= self._recent.popleft().part.block.memory_bytes
 

@@ -12,7 +12,7 @@ from quire.batches.delivered_slice import Delivered
 from quire.block import StreamedBlock
 from quire.definitions.retry import Retry
 from quire.engine.delivery.steady_clock import clock_us
-from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.queues.queue import InFlightRange, Queue
 from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.subscription import Subscription
 from quire.engine.records.format import LTDS
@@ -71,7 +71,7 @@ class DeliveryRequest:
         self.is_noted = False  # that these are delivered, where deliveries are noted
 
 
-class Delivery:
+class Fetcher:
     """See the module. Thread-safe. `queues`: all of the store, as it was opened."""
 
     def __init__(
@@ -231,7 +231,7 @@ class Delivery:
         due = min(list(self._paced.values()), default=math.inf)
         return due - self._env.monotonic() if due < math.inf else due
 
-    def fail(self, runs: Sequence[TakenRow], reason: str | None = None) -> set[Subscription]:
+    def fail(self, runs: Sequence[InFlightRange], reason: str | None = None) -> set[Subscription]:
         """These are given back, as they failed: the subscriptions of which that is noted (U7).
 
         `reason`: why, for what becomes a dead letter by that.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from quire.engine.queues.queue import Queue, TakenRow
+from quire.engine.queues.queue import InFlightRange, Queue
 from quire.engine.queues.subscription import Subscription
 
 from .taken_positions import TakenPositions
@@ -40,7 +40,7 @@ class KeptMessages:
         """Whether it is kept, or was, and has gone to what its transaction has got."""
         return (subscription, position) in self._taken or self.keeps(subscription, position)
 
-    def rows(self) -> list[TakenRow]:
+    def rows(self) -> list[InFlightRange]:
         """Return the kept messages, in runs."""
         return self._positions.rows()
 
@@ -61,7 +61,7 @@ class KeptMessages:
         """It was given back for another reason: it is kept no more."""
         self._taken.discard((subscription, position))
 
-    def leave(self, subscription: Subscription | None = None) -> list[TakenRow]:
+    def leave(self, subscription: Subscription | None = None) -> list[InFlightRange]:
         """All of it, or what is of this one: it is kept no more, and to be given back."""
         rows = self._positions.rows()
         staying = [row for row in rows if subscription is not None and row[5] is not subscription]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
-from quire.engine.reading.delivery import Delivery, DeliveryRequest, DeliveryRuns, moving
+from quire.engine.reading.fetcher import DeliveryRequest, DeliveryRuns, Fetcher, moving
 from quire.engine.reading.indexing import is_timely
 from quire.env import Env
 from quire.errors import LockTimeout, TransactionError
@@ -63,10 +63,10 @@ class ChoiceOutcome(NamedTuple):
     held: int | None = None  # its position, where another transaction has it
 
 
-class Chooser:
+class MessageLookup:
     """See the module. Thread-safe."""
 
-    def __init__(self, env: Env, delivery: Delivery, finder: Finder, waits: MessageWaits) -> None:
+    def __init__(self, env: Env, delivery: Fetcher, finder: Finder, waits: MessageWaits) -> None:
         self._env = env
         self._delivery = delivery
         self.finder = finder

@@ -14,7 +14,7 @@ from quire.engine.records import format
 from .section import Folding, RowsSection, Stamp
 
 
-class Heard(NamedTuple):
+class SequenceProgress(NamedTuple):
     """All below this number of a sender is read, or counts as missing."""
 
     queue_id: int
@@ -23,15 +23,15 @@ class Heard(NamedTuple):
     number: int
 
 
-class Numbers(RowsSection, frozen=True):
+class SequenceNumbers(RowsSection, frozen=True):
     """What the section says."""
 
     kind = format.NUMBERS
     layout = format.SENDER
-    row = Heard
+    row = SequenceProgress
 
-    heard: Sequence[Heard]
+    heard: Sequence[SequenceProgress]
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
         for queue, row in fold.queues_of(self.heard):
-            queue.hear(*row[1:])
+            queue.note_number(*row[1:])

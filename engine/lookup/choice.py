@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from quire.engine.queues.queue import Queue
 from quire.errors import InvalidArgument
-from quire.interface.finding import check_key_of
+from quire.interface.lookup import check_key_of
 from quire.libraries.late_modules import stand_in
 from quire.messages.message_id import MessageId
 from quire.selectors.template import Template

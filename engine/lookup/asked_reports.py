@@ -23,9 +23,9 @@ from quire.batches.moved_messages import QUEUE
 from quire.block import Block
 from quire.block.format import Column
 from quire.block.header_columns import Headers
-from quire.engine.queues.queue import TakenRow
+from quire.engine.queues.queue import InFlightRange
 from quire.engine.queues.subscription import Subscription
-from quire.engine.reading.delivery import Delivery
+from quire.engine.reading.fetcher import Fetcher
 from quire.errors import StoreCorrupt
 from quire.messages.message_fields import Fields
 from quire.messages.message_types import (
@@ -91,7 +91,7 @@ def may_ask_delivery(block: Block) -> bool:
 
 
 def delivery_reports(
-    delivery: Delivery, rows: Iterable[TakenRow]
+    delivery: Fetcher, rows: Iterable[InFlightRange]
 ) -> Iterator[tuple[tuple[Subscription, int], AskedReport]]:
     """Those on deliveries of these messages that ask for it, each with its place."""
     for _, _, start, end, queue, subscription, _, _ in rows:

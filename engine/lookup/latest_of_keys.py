@@ -18,7 +18,7 @@ from quire.block import StreamedBlock
 from quire.definitions.properties import Properties
 from quire.definitions.row_schema import schema_of_words
 from quire.engine.queues.queue import Queue
-from quire.engine.reading.delivery import Delivery
+from quire.engine.reading.fetcher import Fetcher
 from quire.intervals import IntervalSet
 from quire.libraries import np
 from quire.limits import KEYS_IN_VAIN, PURGED_AT_ONCE
@@ -49,7 +49,7 @@ class LatestOfKeys:
         self.superseded = IntervalSet()
         self.passing = IntervalSet()
 
-    def catch_up(self, delivery: Delivery, queue: Queue) -> bool:
+    def catch_up(self, delivery: Fetcher, queue: Queue) -> bool:
         """Look at the next messages; False: there are no more. Raises StoreCorrupt."""
         with queue.lock:
             start = queue.released.first_gap(self._known)
