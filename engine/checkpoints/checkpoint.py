@@ -95,7 +95,8 @@ class Checkpointer:
             with self._sequencer.fail_stop("a checkpoint"):
                 reorganisation = self._reorganiser.begin(snapshot, mover, sparing=sparing)
                 if sparing:
-                    _keep_tails(snapshot)
+                    for queue in snapshot.queues:  # (K7)
+                        queue.keep_tail()
                 else:
                     self._move_all(snapshot, mover, reorganisation)
                 self._write(snapshot, mover)
@@ -253,10 +254,3 @@ class Checkpointer:
 def _is_refused(record: BlockRef | MovedBlock) -> TypeGuard[MovedBlock]:
     """Return True for a block that was to be moved and had no room (M5)."""
     return isinstance(record, MovedBlock) and not record.page
-
-
-def _keep_tails(snapshot: Snapshot) -> None:
-    """Keep all records that are in no record page in the tails (K7)."""
-    for queue in snapshot.queues:
-        tail = queue.queue.records.tail.between(0, queue.tail)
-        queue.kept = [ref for ref in tail if not queue.released.covers(ref.position, ref.end)]

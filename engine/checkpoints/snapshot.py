@@ -84,6 +84,7 @@ class QueueSnapshot(Struct):
     subscriptions: list[SubscriptionRow]
     directory: list[PageEntry]
     requests: dict[str, Known] | None  # None: it keeps none
+    tail_copy: PackedRecords | None = None  # where a checkpoint may be made meanwhile
     # Filled by the checkpoint:
     replaced: PageEntry | None = None
     entries: list[PageEntry] = field(default_factory=list)
@@ -92,7 +93,7 @@ class QueueSnapshot(Struct):
     kept: list[BlockRef] = field(default_factory=list)  # records that stay in the tail (L5)
 
     @classmethod
-    def of(cls, queue: Queue) -> QueueSnapshot:
+    def of(cls, queue: Queue, *, copies_tail: bool = False) -> QueueSnapshot:
         durable = queue.durable
         if queue.is_volatile:
             return cls._empty(queue)
@@ -110,6 +111,7 @@ class QueueSnapshot(Struct):
                 ],
                 directory=list(durable.directory),
                 requests=durable.requests.copy_known() if has_requests else None,
+                tail_copy=durable.tail.copy() if copies_tail else None,
             )
 
     @classmethod
@@ -123,6 +125,12 @@ class QueueSnapshot(Struct):
             for s in durable.subscriptions.values()
         ]
         return cls(queue, 0, 0, 0, IntervalSet(), subscriptions, [], None)
+
+    def keep_tail(self) -> None:
+        """Keep all records that are in no record page in the tail, but for released ones (L5)."""
+        copy = self.tail_copy
+        tail = self.queue.records.tail.between(0, self.tail) if copy is None else iter(copy)
+        self.kept = [ref for ref in tail if not self.released.covers(ref.position, ref.end)]
 
     @property
     def sealed_end(self) -> int:
@@ -203,10 +211,22 @@ class Snapshot(Struct):
     volatile: list[QueueSnapshot]
 
     @classmethod
-    def of(cls, state: EngineState, lsn: int, restart_lsn: int, number: int) -> Snapshot:
+    def of(
+        cls,
+        state: EngineState,
+        lsn: int,
+        restart_lsn: int,
+        number: int,
+        *,
+        copies_tails: bool = False,
+    ) -> Snapshot:
         """Called while nothing is committed (see `Sequencer.exclusive`)."""
         durable, places = state.durable, state.places
-        queues = [QueueSnapshot.of(q) for q in state.queues.values() if not q.is_temporary]
+        queues = [
+            QueueSnapshot.of(queue, copies_tail=copies_tails)
+            for queue in state.queues.values()
+            if not queue.is_temporary
+        ]
         return cls(
             lsn=lsn,
             restart_lsn=restart_lsn,

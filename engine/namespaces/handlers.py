@@ -28,7 +28,7 @@ _MAKERS: Final[Mapping[str, Callable[[Parts], Any]]] = {
         parts.context.state, parts.context.listening
     ),
     "integration": lambda parts: integration.IntegrationHandlers(
-        parts.context, parts.leases, parts.maintenance
+        parts.opened, parts.context, parts.leases, parts.maintenance
     ),
 }
 

@@ -13,18 +13,23 @@ from quire.arguments import (
     check_seconds,
 )
 from quire.definitions.source_pattern import is_pattern
+from quire.engine.checkpoints.store_files import Opened
+from quire.engine.inspection.leased_state import lease_state
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
 from quire.engine.upkeep.maintenance import Maintenance
 from quire.interface.awaited import PUT, REMOVAL, Awaited
 from quire.moments import Duration
-from quire.reports.info import Lease
+from quire.reports.info import Lease, StateLease
 
 
 class IntegrationHandlers:
     """A handler for each row of `Integration`."""
 
-    def __init__(self, context: Context, leases: Leases, maintenance: Maintenance) -> None:
+    def __init__(
+        self, opened: Opened, context: Context, leases: Leases, maintenance: Maintenance
+    ) -> None:
+        self._opened = opened
         self._context = context
         self._state = context.state
         self._leases = leases
@@ -79,6 +84,9 @@ class IntegrationHandlers:
         state = self._state
         found = [(state.queue(queue), start, end) for queue, start, end in check_ranges(ranges)]
         return self._leases.take(found, check_seconds(seconds), check_flag("gaps", gaps))
+
+    def lease_state(self, seconds: Duration) -> StateLease:
+        return lease_state(self._opened, self._context, self._leases, check_seconds(seconds))
 
     def renew_lease(self, lease_id: int, seconds: Duration) -> None:
         self._leases.renew(check_lease_id(lease_id), check_seconds(seconds))

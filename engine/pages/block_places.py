@@ -27,6 +27,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
@@ -243,6 +244,12 @@ class Places:
             self.unpin_files([ref.address])
         else:
             self._of_each((self.extent_of(ref),), FreeSpace.unpin)
+
+    def pin_all(self, pinned: ExitStack) -> None:
+        """Keep all that is in use now, whatever comes of it (P3); `pinned` undoes that."""
+        for manager in self.managers:
+            pinned.callback(manager.space.unpin, *manager.space.pin_all())
+        pinned.callback(self.unpin_files, self.pin_files())
 
     def pin_files(self) -> list[int]:
         """Keep all files of large transactions that commits hold now."""

@@ -10,7 +10,8 @@ Invariants:
 
 - F1: each page is in one state: reserved (the header), free, pending, used or deferred; the
   counts add up to `total_pages` at any time.
-- F2: `allocate` never hands out a page that is pending, used, deferred or pinned.
+- F2: `allocate` never hands out a page that is pending, used, deferred or pinned; but for a page
+  that was free when all pages were pinned (`pin_all`), of which nobody needs what it held.
 - F3: free extents are coalesced: no two of them touch.
 - F4: `snapshot` shows as free what a restart may hand out again: free, pending and deferred pages.
 - F5: an extent given back twice, or one that was never taken, is `StoreCorrupt`; a call that raises
@@ -152,9 +153,17 @@ class FreeSpace:
             self._check_range("pin", first, pages)
             if self._free.overlaps(first, first + pages):
                 raise StoreCorrupt(f"pages {_shown(first, pages)} are pinned but are free")
-            key = (first, pages)
-            self._pins[key] = self._pins.get(key, 0) + 1
-            self._longest_pin = max(self._longest_pin, pages)
+            self._add_pin(first, pages)
+
+    def pin_all(self) -> tuple[int, int]:
+        """Pin all pages that the file has now; the extent to `unpin`.
+
+        A page that is free now is deferred, too, if it is taken and freed meanwhile.
+        """
+        with self._lock:
+            extent = HEADER_PAGES, max(self.total_pages - HEADER_PAGES, 1)
+            self._add_pin(*extent)
+            return extent
 
     def unpin(self, first: int, pages: int) -> None:
         """Undo one `pin` of the same extent."""
@@ -233,6 +242,11 @@ class FreeSpace:
         return total_pages, _extents(free)
 
     # Inside the lock
+
+    def _add_pin(self, first: int, pages: int) -> None:
+        key = (first, pages)
+        self._pins[key] = self._pins.get(key, 0) + 1
+        self._longest_pin = max(self._longest_pin, pages)
 
     def _check_range(self, doing: str, first: int, pages: int) -> None:
         if pages < 1:

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from quire.engine.pages.block_places import Places
 from quire.engine.queues.queue import Queue
@@ -47,19 +47,37 @@ class Leases:
 
         With `gaps` what has been released, or is not there yet, is left out instead.
         """
-        if len(self._held) >= MAX_LEASES:
-            raise InvalidArgument(f"{MAX_LEASES} leases are held: release some")
+        self._check_room()
         if gaps:
             ranges = [_to_end(*each) for each in ranges]
         with ExitStack() as pinned:
             found = [self._pinned(*each, gaps, pinned) for each in ranges]
-            lease_id = self._env.random_u64() >> 1
-            with self._lock:
-                self._held[lease_id] = self._env.monotonic() + seconds, pinned.pop_all()
+            lease_id = self._keep(pinned.pop_all(), seconds)
         return [
             Lease(lease_id, queue.name, start, end, list(map(_piece, own)), queue.config.created_us)
             for (queue, start, end), own in zip(ranges, found, strict=True)
         ]
+
+    def take_all(self, seconds: float) -> int:
+        """Pin all that the store has now; the lease's id. Called while nothing is committed."""
+        self._check_room()
+        with ExitStack() as pinned:
+            self._places.pin_all(pinned)
+            for number in self._journal.status().segments:
+                with suppress(PositionLost):  # a checkpoint that is durable has it released now
+                    self._journal.pin(number)
+                    pinned.callback(self._journal.unpin, number)
+            return self._keep(pinned.pop_all(), seconds)
+
+    def _check_room(self) -> None:
+        if len(self._held) >= MAX_LEASES:
+            raise InvalidArgument(f"{MAX_LEASES} leases are held: release some")
+
+    def _keep(self, pinned: ExitStack, seconds: float) -> int:
+        lease_id = self._env.random_u64() >> 1
+        with self._lock:
+            self._held[lease_id] = self._env.monotonic() + seconds, pinned
+        return lease_id
 
     def _pinned(
         self, queue: Queue, start: int, end: int, gaps: bool, pinned: ExitStack

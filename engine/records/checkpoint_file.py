@@ -126,6 +126,12 @@ def write_checkpoint(
 
     Raises DiskFull with nothing changed, StoreFailed or OSError when it may be there or not.
     """
+    data = encode(store_id, lsn, document, numbers)
+    return _put(env, directory, path_of(directory, lsn), data)
+
+
+def encode(store_id: int, lsn: int, document: dict[str, Any], numbers: IntegerRuns) -> bytearray:
+    """Return the bytes of a checkpoint's file."""
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) & 7)
     body = text + numbers.tobytes()
@@ -143,7 +149,7 @@ def write_checkpoint(
     )
     data = bytearray(header + body)
     struct.pack_into("<Q", data, 0, checksum(memoryview(data)[8:]))
-    return _put(env, directory, path_of(directory, lsn), data)
+    return data
 
 
 def settle(env: Env, directory: str, checkpoint: Checkpoint) -> None:
@@ -210,11 +216,21 @@ def read_checkpoint(env: Env, directory: str, lsn: int) -> Checkpoint:
     """Read and verify. Raises `StoreCorrupt`, `StoreVersion`."""
     path = path_of(directory, lsn)
     with closing(env.open_file(path, read_only=True)) as file:
-        data = file.read(0, file.size())
+        checkpoint = decode(file.read(0, file.size()), path)
+    if checkpoint.lsn != lsn:
+        raise StoreCorrupt(f"{path}: contradictory header; restore the store from a copy")
+    return checkpoint
+
+
+def decode(data: bytes, path: str) -> Checkpoint:
+    """Verify the bytes of a checkpoint's file. Raises `StoreCorrupt`, `StoreVersion`.
+
+    `path`: where they are from, for messages.
+    """
     size = format.CHECKPOINT_HEADER.size
     if len(data) < size:
         raise StoreCorrupt(f"{path}: too short; restore the store from a copy")
-    digest, magic, version, _, store_id, at, length, text_length, count = (
+    digest, magic, version, _, store_id, lsn, length, text_length, count = (
         format.CHECKPOINT_HEADER.unpack_from(data)
     )
     if magic != format.CHECKPOINT_MAGIC:
@@ -227,7 +243,7 @@ def read_checkpoint(env: Env, directory: str, lsn: int) -> Checkpoint:
             f"{path}: format version {version}, this release reads "
             f"{format.CHECKPOINT_VERSION}: use a newer release"
         )
-    if at != lsn or size + text_length + 8 * count != length:
+    if size + text_length + 8 * count != length:
         raise StoreCorrupt(f"{path}: contradictory header; restore the store from a copy")
     document = json.loads(data[size : size + text_length])
     numbers = _little_endian(array("q", data[size + text_length :]))

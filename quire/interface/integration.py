@@ -16,7 +16,7 @@ from quire.calls.call_table import Makes, Subject, change, look, step
 from quire.limits import DEFAULT_LEASE_SECONDS
 from quire.messages.message_id import MessageIds
 from quire.moments import Duration
-from quire.reports.info import Lease, SubscriptionInfo
+from quire.reports.info import Lease, StateLease, SubscriptionInfo
 
 from . import starts as start_places
 
@@ -139,6 +139,16 @@ class Integration(Subject, path="integration"):
 
         All are one lease: they have one id, by which `renew_lease` and `end_lease` are for all of
         them. `seconds` and `gaps` as for `lease`. Raises as `lease`.
+        """
+
+    @change(again=True)
+    def lease_state(self, seconds: Duration = DEFAULT_LEASE_SECONDS) -> StateLease:
+        """Keep all that the store holds durably now in place, as it is at one moment.
+
+        Commits and checkpoints go on. What is released or moved meanwhile takes its space until the
+        lease ends: by `end_lease`, in so many seconds from its latest `renew_lease`, or with the
+        owner's process. Backups are made of it (docs/archive.md). Raises InvalidArgument for a
+        store in memory, which has no files.
         """
 
     @change(again=True)

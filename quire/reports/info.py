@@ -244,6 +244,16 @@ class Lease(Struct, frozen=True):
     created_us: int = 0  # when the queue was made: another of its name is another queue
 
 
+class StateLease(Struct, frozen=True):
+    """All that a store held durably at one moment, and keeps in place until the lease ends."""
+
+    lease_id: int
+    number: int  # of the latest record that it has
+    time_us: int  # when that was, microseconds since the epoch
+    state_hash: str  # as `verify` tells it
+    image: bytes  # the bytes of a checkpoint, whose records name places of now
+
+
 class Report(Struct, frozen=True):
     """The findings of `verify`: damage, and warnings, which need not be damage.
 

@@ -183,6 +183,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "lease_many gaps": (
         FLAGS, lambda store, bad: store.integration.lease_many([("work", 0, 0)], gaps=bad)
     ),
+    "lease_state": (SECONDS, lambda store, bad: store.integration.lease_state(bad)),
     "renew": (NUMBERS, lambda store, bad: store.integration.renew_lease(bad)),
     "renew seconds": (SECONDS, lambda store, bad: store.integration.renew_lease(1, bad)),
     "release": (NUMBERS, lambda store, bad: store.integration.end_lease(bad)),

@@ -452,7 +452,7 @@ def listeners(store: AnyStore) -> None:
 
 
 @covers(INTEGRATION, "store_id positions positions_many ledger ledger_many put_priorities")
-@covers(INTEGRATION, "subscribe_many lease lease_many renew_lease end_lease")
+@covers(INTEGRATION, "subscribe_many lease lease_many lease_state renew_lease end_lease")
 def integration(store: AnyStore) -> None:
     """Positions, entries, subscriptions, and leases of ranges."""
     store.create_queue("t", kind="topic")
@@ -473,6 +473,10 @@ def integration(store: AnyStore) -> None:
     store.integration.end_lease(lease.lease_id)
     [lease] = store.integration.lease_many([("t", start, end)])
     store.integration.end_lease(lease.lease_id)
+    state = store.integration.lease_state(60.0)
+    checked = store.admin.verify().checked
+    assert (state.number, state.state_hash) == (checked["number"], checked["state_hash"])
+    store.integration.end_lease(state.lease_id)
 
 
 @covers(INTEGRATION, "when_ready")

@@ -7,11 +7,13 @@ from contextlib import closing
 
 import pytest
 
+import quire
 from quire.block import BlockBuilder
 from quire.engine import EmbeddedStore as Store
 from quire.engine import EmbeddedTransaction as Transaction
 from quire.engine import PieceReader
-from quire.errors import PositionLost, StoreCorrupt
+from quire.engine.records.checkpoint_file import decode
+from quire.errors import InvalidArgument, PositionLost, StoreCorrupt
 from quire.ltds import LtdsWriter, new_id
 from quire.reports.info import Lease, Piece
 from quire.testing import SimEnv
@@ -101,6 +103,68 @@ def test_promise_10_leased_pieces_stay(seed: int, checkpoints: int) -> None:
     assert not [path for path in env.files() if path.endswith(".ltds")]
     with pytest.raises(PositionLost):
         store.integration.lease("work", 0, 1)
+
+
+@pytest.mark.promise(10)
+@pytest.mark.parametrize("checkpoints", [0, 1])
+def test_promise_10_a_leased_state_stays(seed: int, checkpoints: int) -> None:
+    """All that a state names is there, while it is read, moved, dropped and used again."""
+    env = new_machine(seed)
+    store = open_store(env)
+    payloads = furnish(store)
+    for _ in range(checkpoints):
+        store.admin.checkpoint()
+    lease = store.integration.lease("work", 0, len(payloads), seconds=1e-9)  # for its pieces alone
+    state = store.integration.lease_state(seconds=1e9)
+    again = store.integration.lease_state(seconds=1e9)
+    assert (again.number, again.state_hash) == (state.number, state.state_hash)
+    number = decode(again.image, "the image").document["number"]
+    assert number == state.number == store.admin.verify().checked["number"]
+    read_all(store)
+    store.drop_queue("work")
+    churn(store)
+    assert store.admin.verify().ok
+    assert read(env, lease) == payloads
+    store.integration.end_lease(state.lease_id)
+    churn(store)
+    assert read(env, lease) == payloads
+    store.integration.end_lease(again.lease_id)
+    store.integration.end_lease(again.lease_id)
+    churn(store)
+    store.admin.checkpoint()
+    assert in_use(store)[1:] == (1, 0)
+    assert store.admin.verify().ok
+    with pytest.raises((PositionLost, StoreCorrupt)):
+        read(env, lease)
+    with pytest.raises(PositionLost):
+        store.integration.renew_lease(state.lease_id)
+
+
+@pytest.mark.promise(10)
+def test_a_leased_state_ends_by_itself(seed: int) -> None:
+    """Whoever took it has died: what it kept comes back, and no crash loses what it kept."""
+    env = new_machine(seed)
+    store = open_store(env)
+    furnish(store)
+    store.admin.checkpoint()
+    state = store.integration.lease_state(seconds=5.0)
+    read_all(store)
+    churn(store, 2)
+    crashed = env.image().crash()
+    with open_store(crashed) as recovered:
+        assert recovered.admin.verify().ok  # no page belongs to nobody
+    env.sleep(6.0)
+    churn(store, 2)
+    assert in_use(store)[1:] == (1, 0)
+    with pytest.raises(PositionLost):
+        store.integration.renew_lease(state.lease_id)
+    assert store.admin.verify().ok
+
+
+def test_a_store_in_memory_leases_no_state() -> None:
+    """It has no files that anybody could read."""
+    with quire.open(":memory:") as store, pytest.raises(InvalidArgument, match="has no files"):
+        store.integration.lease_state()
 
 
 def head_of(reader: PieceReader, piece: Piece) -> memoryview:
