@@ -85,12 +85,14 @@ class OwnedEnv:
         self.make_directory: Callable[[str], None] = machine.make_directory
         self.remove: Callable[[str], None] = machine.remove
         self.rename: Callable[[str, str], None] = machine.rename
+        self.link: Callable[[str, str], None] = machine.link
         self.sync_directory: Callable[[str], None] = machine.sync_directory
 
     def lose(self, words: str) -> None:
         """Nothing is changed any more."""
         self.lost = self.lost or words
-        self.make_directory = self.remove = self.rename = self.sync_directory = self.refuse
+        self.make_directory = self.remove = self.rename = self.refuse
+        self.link = self.sync_directory = self.refuse
         for noted in list(self._files):
             file = noted()
             if file is not None:

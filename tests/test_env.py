@@ -442,6 +442,25 @@ class TestDirectories:
         with pytest.raises(FileNotFoundError):
             env.rename(machine.path("old"), machine.path("new"))
 
+    def test_a_linked_file_has_two_names(self, machine: Machine) -> None:
+        """Both mean the file, and either can go; a name that is taken is not replaced."""
+        env = machine.env
+        machine.create("old").write(0, b"old")
+        machine.create("taken").write(0, b"taken")
+        env.make_directory(machine.path("d"))
+        env.link(machine.path("old"), machine.path("d/new"))
+        for taken in ("taken", "old", "d"):
+            with pytest.raises(FileExistsError):
+                env.link(machine.path("old"), machine.path(taken))
+        for missing in (("none", "new"), ("old", "none/new")):
+            with pytest.raises(FileNotFoundError):
+                env.link(*map(machine.path, missing))
+        env.open_file(machine.path("d/new")).write(0, b"OLD")
+        assert env.open_file(machine.path("old")).read(0, 9) == b"OLD"
+        env.remove(machine.path("old"))
+        assert env.open_file(machine.path("d/new")).read(0, 9) == b"OLD"
+        assert env.open_file(machine.path("taken")).read(0, 9) == b"taken"
+
     def test_rename_of_a_directory_takes_its_files_along(self, machine: Machine) -> None:
         """Files are found under the directory's new name."""
         env = machine.env

@@ -249,9 +249,13 @@ def test_the_names_of_a_look_are_as_names_are(tmp_path: Path) -> None:
     env = LookEnv(OsEnv())
     env.rename(f"{root}/old", f"{root}/new")
     env.remove(f"{root}/gone")
+    env.link(f"{root}/new", f"{root}/linked")
     env.make_directory(f"{root}/directory")
     env.open_file(f"{root}/directory/made", create=True).write(0, b"made")
-    assert env.list_directory(root) == ["directory", "new"]
+    assert env.list_directory(root) == ["directory", "linked", "new"]
+    assert env.open_file(f"{root}/linked").read(0, 10) == b"old"
+    with pytest.raises(FileExistsError):
+        env.link(f"{root}/new", f"{root}/linked")
     assert env.list_directory(f"{root}/directory") == ["made"]
     assert env.open_file(f"{root}/new").read(0, 10) == b"old"
     for name in ("old", "gone"):

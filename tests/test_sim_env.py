@@ -248,6 +248,48 @@ class TestNames:
             seen.add((after.contents("/new"), after.exists("/temporary")))
         assert seen == {(b"old content", True), (b"new content", False)}
 
+    def test_each_name_of_a_linked_file_is_durable_by_itself(self) -> None:
+        """[E4, SD1] Unsynced, a link and the end of the first name are kept or lost, each."""
+        seen = set()
+        for seed in range(40):
+            env = SimEnv(seed)
+            env.make_directory("/d")
+            env.sync_directory("/")
+            durable_file(env, "/a", b"content")
+            used = env.used_bytes()
+            env.link("/a", "/d/b")
+            assert env.used_bytes() == used
+            assert env.if_it_crashed(outcome="lost").files() == ["/a"]
+            assert env.image().if_it_crashed(outcome="kept").files() == ["/a", "/d/b"]
+            env.remove("/a")
+            env = env.kill()
+            after = env.if_it_crashed(seed=seed)
+            assert all(after.contents(path) == b"content" for path in after.files())
+            seen.add(tuple(after.files()))
+            env.sync_directory("/d")
+            assert env.if_it_crashed(outcome="lost").files() == ["/a", "/d/b"]
+            env.sync_directory("/")
+            assert env.crash(outcome="lost").files() == ["/d/b"]
+        assert seen == {(), ("/a",), ("/d/b",), ("/a", "/d/b")}
+
+    def test_a_later_change_of_one_name_makes_no_other_certain(self) -> None:
+        """[E3, E4] A link whose sync failed stays uncertain, until its name is made anew."""
+        env = SimEnv()
+        durable_file(env, "/a", b"content")
+        env.link("/a", "/b")
+        env.fail("sync_directory")
+        with pytest.raises(OSError, match="simulated"):
+            env.sync_directory("/")
+        env.remove("/a")
+        env.sync_directory("/")
+        assert env.uncertain == ["/b"]
+        assert env.if_it_crashed(outcome="kept").files() == ["/b"]
+        env.open_file("/c", create=True)
+        env.rename("/c", "/b")
+        env.sync_directory("/")
+        assert env.uncertain == []
+        assert env.crash(outcome="lost").files() == ["/b"]
+
     def test_chains_of_renames_leave_one_name(self) -> None:
         """A file never has two names, whichever of its renames survive."""
         for seed in range(60):
@@ -549,7 +591,8 @@ class TestFaults:
             read()
 
     @pytest.mark.parametrize(
-        "kind", ["create", "remove", "rename", "make_directory", "allocate", "punch", "truncate"]
+        "kind",
+        ["create", "remove", "rename", "link", "make_directory", "allocate", "punch", "truncate"],
     )
     def test_failed_changes_change_nothing(self, kind: str) -> None:
         """[E7] Names, sizes and bytes are as before."""
@@ -560,6 +603,7 @@ class TestFaults:
             "create": lambda: env.open_file("/new", create=True),
             "remove": lambda: env.remove("/file"),
             "rename": lambda: env.rename("/file", "/new"),
+            "link": lambda: env.link("/file", "/new"),
             "make_directory": lambda: env.make_directory("/new"),
             "allocate": lambda: file.allocate(0, 9 * PAGE),
             "punch": lambda: file.punch(0, PAGE),

@@ -179,6 +179,12 @@ class LookEnv:
         file.path = new
         self._files[new] = file
 
+    def link(self, old: str, new: str) -> None:
+        file = self.open_file(old)
+        if self.exists(new):
+            raise FileExistsError(errno.EEXIST, "the file is there already", new)
+        self._files[new] = file
+
     def sync_directory(self, path: str) -> None:
         pass
 

@@ -160,6 +160,8 @@ class MemoryEnv:
         return path in self._files or path in self._directories
 
     def list_directory(self, path: str) -> Sequence[str]:
+        if path in self._files:
+            raise NotADirectoryError(path)
         if path not in self._directories:
             raise FileNotFoundError(path)
         there = [*self._files, *self._directories]
@@ -185,6 +187,13 @@ class MemoryEnv:
         if content is None:
             raise FileNotFoundError(old)
         self._files[new] = content
+
+    def link(self, old: str, new: str) -> None:
+        if old not in self._files or _parent(new) not in self._directories:
+            raise FileNotFoundError(old)
+        if self.exists(new):
+            raise FileExistsError(new)
+        self._files[new] = self._files[old]
 
     def sync_directory(self, path: str) -> None:
         """Do nothing: nothing is durable here."""

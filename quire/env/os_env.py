@@ -136,6 +136,10 @@ class OsEnv:
             raise_if_refused(error, new, "rename the file")
             raise
 
+    def link(self, old: str, new: str) -> None:
+        with refusing(new, "link the file"):
+            os.link(old, new)
+
     def sync_directory(self, path: str) -> None:
         fd = _RESERVE.open_directory(path)
         try:

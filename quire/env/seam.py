@@ -17,9 +17,9 @@ E3. After a failed write or sync it is not known what of it is durable. Reads go
     nor does a later write of something else. Only writing the same bytes again, and syncing them,
     makes them certain. A direct write during which its process died is such a write too. So the
     only way on is to close, reopen and recover, and recovery writes again what it builds on.
-E4. A new, renamed or removed name is durable after `sync_directory` of its directory (of both
-    directories, for a rename between two), not before; syncing the file is not enough. A rename
-    is atomic: the new name means the old file or the new one, never neither. For a failed
+E4. A new, linked, renamed or removed name is durable after `sync_directory` of its directory (of
+    both directories, for a rename between two), not before; syncing the file is not enough. A
+    rename is atomic: the new name means the old file or the new one, never neither. For a failed
     `sync_directory` E3 holds: the names are shown, and no later sync of the directory makes them
     certain, but a later change of the same name does, once it is durable.
 E5. Space that was allocated or skipped and never written reads as zeros.
@@ -181,6 +181,12 @@ class Env(Protocol):
 
     def rename(self, old: str, new: str) -> None:
         """Give a file or directory another name, replacing a file of that name (E4)."""
+
+    def link(self, old: str, new: str) -> None:
+        """Give a file a further name in the same file system (E4).
+
+        Raises FileExistsError if the name is taken: of several that take it at once one succeeds.
+        """
 
     def sync_directory(self, path: str) -> None:
         """Make the directory's entries durable (E4)."""

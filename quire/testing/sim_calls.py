@@ -27,6 +27,7 @@ NUMBERED_KINDS = (
     "punch",
     "truncate",
     "rename",
+    "link",
     "remove",
     "make_directory",
     "sync_directory",

@@ -4,6 +4,8 @@ SD1. Names change in `entries` at once, and in `durable` when their directory is
     failure every name change since is kept or lost, each on its own; a rename is one change.
     So is one whose sync failed (`uncertain`), whatever was synced later, until a later change of
     the same name, or of the same file's name, is durable.
+- A file has one name, unless it was linked: then a change of one of its names says nothing of the
+  others.
 - A file whose own bytes were synced is lost with its name if the name was not synced.
 - Space is counted in pages of 4096 bytes, over all files that have a name.
 """
@@ -38,7 +40,7 @@ Naming = tuple[SimDirectory, str, Node | None]
 class NameChange(Struct, frozen=True, eq=False):
     """Names set (or, with None, removed) in directories, all of them or none."""
 
-    kind: Literal["create", "remove", "rename"]
+    kind: Literal["create", "remove", "rename", "link"]
     path: str
     names: tuple[Naming, ...]
     removed: Node | None = None
@@ -120,6 +122,14 @@ class SimDisk:
         names = ((old_directory, old_name, None), (new_directory, new_name, node))
         return NameChange("rename", new, names)
 
+    def linking(self, old: str, new: str) -> NameChange:
+        node = self.file(old)
+        if self.find(new) is not None:
+            raise FileExistsError(errno.EEXIST, "File exists", new)
+        directory, name = self.parent(new)
+        node.linked = True
+        return NameChange("link", new, ((directory, name, node),))
+
     def change(self, change: NameChange) -> None:
         """Make the names what the change says, for all who look; durable later."""
         for directory, name, node in change.names:
@@ -155,7 +165,9 @@ class SimDisk:
 
     def _make_certain(self, durable: NameChange) -> None:
         """Make certain what was uncertain before about the same names, or the same file's name."""
-        nodes = [node for _, _, node in durable.names] + [durable.removed]
+        nodes = [node for _, _, node in durable.names if not is_linked(node)]
+        if not is_linked(durable.removed):
+            nodes.append(durable.removed)
         earlier = self.pending[: self.pending.index(durable)]
         for change in [change for change in earlier if change in self.uncertain]:
             left = tuple(
@@ -173,6 +185,8 @@ class SimDisk:
 
     def _drop_durable_names(self, node: Node) -> None:
         """A file has one name: an earlier one, whose change was never made durable, goes."""
+        if is_linked(node):
+            return
         for directory in self._directories(self.root, set()):
             for name in [n for n, known in directory.durable.items() if known is node]:
                 del directory.durable[name]
@@ -233,7 +247,7 @@ class SimDisk:
         yield from walk(self.root, "")
 
     def used_pages(self) -> int:
-        return used_pages(self.root)
+        return sum(len(inode.pages) for inode in {inode for _, inode in self.files()})
 
     def after_power_failure(
         self, random: Random, mood: Outcome | None
@@ -268,6 +282,8 @@ class SimDisk:
         for name, node in names.get(old, old.durable).items():
             child = f"{path}/{name}"
             if id(node) in copies:
+                if is_linked(node):
+                    new.entries[name] = copies[id(node)]
                 continue  # the rename that would have taken the other name away was lost
             if isinstance(node, SimDirectory):
                 directory = SimDirectory()
@@ -291,11 +307,16 @@ def _take_name(
 ) -> None:
     """Set a name in the copies of the durable entries, made when first needed."""
     changed = names.setdefault(directory, dict(directory.durable))
-    if node is not None:
+    if node is not None and not is_linked(node):
         for entries in names.values():  # a file has one name: the last that survived
             for other in [n for n, known in entries.items() if known is node]:
                 del entries[other]
     set_name(changed, name, node)
+
+
+def is_linked(node: Node | None) -> bool:
+    """Return True for a file that has, or had, two names at a time."""
+    return isinstance(node, SimInode) and node.linked
 
 
 def set_name(entries: dict[str, Node], name: str, node: Node | None) -> None:
@@ -314,14 +335,6 @@ def split(path: str) -> tuple[str, ...]:
     """The names on the way to a path; a relative one begins at the root."""
     normal = posixpath.normpath("/" + path)
     return tuple(name for name in normal.split("/") if name)
-
-
-def used_pages(directory: SimDirectory) -> int:
-    """Return the pages of all files below."""
-    return sum(
-        used_pages(node) if isinstance(node, SimDirectory) else len(node.pages)
-        for node in directory.entries.values()
-    )
 
 
 def walk(directory: SimDirectory, path: str) -> Iterator[tuple[str, SimInode]]:

@@ -352,6 +352,9 @@ class SimEnv:
                 for path, inode in walk(node, new):
                     inode.path = path
 
+    def link(self, old: str, new: str) -> None:
+        self._change_names("link", new, lambda: self.disk.linking(old, new))
+
     def sync_directory(self, path: str) -> None:
         with self.guard:
             self.check_alive()

@@ -54,6 +54,7 @@ class SimInode:
         self.uncertain: list[FileChange] = []
         self.pages: set[int] = set()
         self.protected: set[int] = set()  # synced pages that must not be overwritten in place
+        self.linked = False  # it has, or had, two names at a time
         self._changes = 0
 
     @property
@@ -132,6 +133,7 @@ class SimInode:
         inode.pending = [change for change in self.pending if not change.direct]
         inode.uncertain = [*self.uncertain, *(change for change in self.pending if change.direct)]
         inode.pages, inode.protected = set(self.pages), set(self.protected)
+        inode.linked = self.linked
         inode._changes = self._changes
         return inode
 
@@ -143,6 +145,7 @@ class SimInode:
         inode.cache.grow(len(self.cache))
         inode.pending, inode.uncertain = list(self.pending), list(self.uncertain)
         inode.pages, inode.protected = set(self.pages), set(self.protected)
+        inode.linked = self.linked
         return inode
 
     def protect(self, pages: set[int]) -> None:
@@ -164,6 +167,7 @@ class SimInode:
             outcomes.append((f"{failed}{change.kind} {change.offset}+{change.length}", outcome))
         inode = SimInode(self.path, self.modified_us, content)
         inode.pages, inode.protected = set(self.pages), set(self.protected)
+        inode.linked = self.linked
         if len(content) < len(self.cache):
             inode._forget_pages(len(content))
         return inode, outcomes

@@ -150,10 +150,19 @@ def test_files_in_memory_are_files() -> None:
     with pytest.raises(FileExistsError):
         env.open_file("d/f", exclusive=True)
     env.rename("d/f", "d/g")
-    assert (env.list_directory("d"), env.exists("d/f"), env.exists("d/g")) == (["g"], False, True)
+    env.link("d/g", "d/l")
+    assert (env.list_directory("d"), env.exists("d/f")) == (["g", "l"], False)
+    assert env.open_file("d/l").read((1 << 16) - 1, 5) == b"a\0"
+    with pytest.raises(FileExistsError):
+        env.link("d/g", "d/l")
+    with pytest.raises(NotADirectoryError):
+        env.list_directory("d/l")
+    env.remove("d/l")
+    assert env.exists("d/g")
     for wrong in (
         lambda: env.open_file("d/f"), lambda: env.open_file("e/f", create=True),
         lambda: env.remove("d/f"), lambda: env.rename("d/f", "d/h"),
+        lambda: env.link("d/f", "d/h"), lambda: env.link("d/g", "e/g"),
         lambda: env.list_directory("e"), lambda: env.make_directory("e/f"),
         lambda: env.modified_us("d/f"),
     ):  # fmt: skip

@@ -1,5 +1,6 @@
 """Objects: named bytes in an object store or a directory, which an archive is made of."""
 
-from .seam import Buffer, ObjectInfo, Objects
+from .opening import open_objects
+from .seam import ObjectBytes, ObjectInfo, Objects
 
-__all__ = ["Buffer", "ObjectInfo", "Objects"]
+__all__ = ["ObjectBytes", "ObjectInfo", "Objects", "open_objects"]

@@ -2,14 +2,13 @@
 
 Guarantees of every implementation:
 
-- AO1: what `create`, `upload` or `overwrite` has made is whole, and durable when the call returns.
-  What a call that raised an error has left is whole or not there, and may still appear later, if
-  the way to the store was lost: a name is used for the same bytes, or never again.
+- AO1: an object is whole. What `create`, `upload` or `overwrite` has made, and what `create` has
+  found in the way, is durable when the call returns. What a call that raised an error leaves is
+  whole or not there, and may still appear later: a name is used for the same bytes, or never again.
 - AO2: `create` has one winner, over all processes and machines. There is no compare-and-swap: a
   directory has none.
-- AO3: every call ends, with an error if need be, within some multiples of `CALL_SECONDS` for each
-  `TRANSFER_BYTES` (`quire.archive.limits`).
-- AO4: no error and no `url` has a credential in it.
+- AO3: no error and no `url` has a credential in it.
+- Every request ends, with an error if need be, in a time that is bounded (`quire.archive.limits`).
 
 Errors: ArchiveFailed where the store cannot be reached or refuses, after repeated tries; DiskFull.
 An object may be used by several threads at a time.
@@ -22,7 +21,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-Buffer = bytes | bytearray | memoryview
+ObjectBytes = bytes | bytearray | memoryview
 
 
 class ObjectInfo(Struct, frozen=True):
@@ -36,25 +35,25 @@ class ObjectInfo(Struct, frozen=True):
 class Objects(Protocol):
     """Named bytes. Names are of the characters A-Z a-z 0-9 . _ - in parts between `/`.
 
-    No part begins with a dot.
+    No part begins with a dot, and no object has the name of a part above another one.
     """
 
     url: str  # where they are, without credentials
 
-    def create(self, name: str, data: Buffer) -> bool:
+    def create(self, name: str, data: ObjectBytes) -> bool:
         """Make an object, of at most `MAX_CREATE_BYTES`, if there is none of that name (AO1, AO2).
 
         Returns False where there is one, whoever made it: `create_own` looks whose it is.
         """
 
-    def upload(self, name: str, pieces: Iterable[Buffer]) -> None:
+    def upload(self, name: str, pieces: Iterable[ObjectBytes]) -> None:
         """Make a large object piece by piece.
 
         The name is the caller's own, random or never used with other bytes: one of that name is
         replaced.
         """
 
-    def overwrite(self, name: str, data: Buffer) -> None:
+    def overwrite(self, name: str, data: ObjectBytes) -> None:
         """Make or replace a small object that is a hint only: which of two comes last is open."""
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
