@@ -31,8 +31,8 @@ Invariants:
   that the disk does not give, are `StoreCorrupt`, and never the process's end.
 - D6: memory for writing is bounded: `MAX_LENT_BUFFERS` of `MAX_WRITE_BYTES`, whatever is written.
 
-Which pages hold space is not recorded. A page that was there at opening may have been punched, so
-the first write to it costs an allocation (measured: 0.1 ms), later ones do not.
+Which pages hold space is not recorded. A page that was there at opening may be a hole, as in a copy
+of the file, so the first write to it costs an allocation (measured: 0.1 ms), later ones do not.
 
 Methods may be called by several threads; two writes to the same pages at once are the caller's bug.
 """
@@ -42,7 +42,7 @@ from __future__ import annotations
 import copy
 import os.path
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from struct import Struct
 from typing import Final
 
@@ -169,7 +169,7 @@ class DataFile:
         A piece takes `pages_for(its length)` pages, padded with zeros. It is one write, or several
         for more than `MAX_WRITE_BYTES`. Durable after `sync`.
 
-        Raises DiskFull when punched pages cannot be filled again (D3), StoreFailed when the write
+        Raises DiskFull when holes cannot be filled (D3), StoreFailed when the write
         fails, InvalidArgument for an empty piece or pages that the file does not have.
         """
         views = [memoryview(piece) for piece in pieces]
@@ -224,18 +224,6 @@ class DataFile:
                     self.pages = generous
                     self._allocated.add(old, generous)
             return self.pages
-
-    def punch(self, first: int, pages: int) -> None:
-        """Give the space of these pages back; they read as zeros until they are written again.
-
-        The caller knows that nobody needs them.
-        """
-        self._check_pages(first, pages)
-        with self._size_lock:
-            with self._lock:
-                self._allocated.remove(first, first + pages)
-            with self._failing("punch"), suppress(ResourceExhausted):  # then the space is kept
-                self._file.punch(first * self.page_size, pages * self.page_size)
 
     def shrink(self, pages: int) -> None:
         """Cut the file down to `pages` pages; nobody may need what lies beyond."""

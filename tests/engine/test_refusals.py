@@ -25,6 +25,7 @@ from tests.kit.folded_state import check_folded
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 REFUSING = (*NO_ROOM, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 REFUSED_CALLS = ("open", "create", "write", "allocate", "rename", "list_directory", "map")
+SPACE_CALLS = ("remove", "truncate")  # they give space back, and nothing else
 SYNCS = ("sync", "sync_directory")
 # Of the calls of a kind, one in so many, on the seed. All opens are tried: only two of them are of
 # files that a call cannot do without.
@@ -158,6 +159,39 @@ def test_promise_2_11_any_call_may_be_refused(kind: str, seed: int) -> None:
         runs += 1
     assert runs > 1
     assert refusals or kind not in ("open", "write")
+
+
+@pytest.mark.promise(2, 11)
+@pytest.mark.parametrize("kind", SPACE_CALLS)
+def test_promise_2_11_space_is_given_back_later(kind: str, seed: int) -> None:
+    """Where giving space back is refused, no call is; the space is free after the next opening,
+    but for a few pages. One errno after another, at each call of the kind.
+    """
+    kept = []
+    for nth in range(1000):  # 0: none is refused
+        env = new_machine(seed)
+        store = open_small(env)
+        number = REFUSING[nth % len(REFUSING)]
+        fault = env.fail(kind, f"{PATH}*", nth or 10**9, error_of(number))
+        refused: list[ResourceExhausted] = []
+        work(store, refused)
+        with store.transaction() as txn:
+            while txn.get_many("q", 100):
+                pass
+        store.admin.checkpoint()
+        store._maintenance.step()
+        store.close()
+        fault.cancel()
+        assert refused == []
+        with open_small(env) as store:
+            assert store.admin.verify().findings == []
+            store.admin.checkpoint()
+            store._maintenance.step()
+        kept.append(env.used_bytes())
+        if nth and not fault.hits:
+            break
+    assert len(kept) > 3
+    assert max(kept) < kept[0] + (64 << 10)
 
 
 @pytest.mark.promise(11)
