@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _READ: Final = DeliveryState.READ.number
-_UNSEEN: Final = DeliveryState.UNSEEN.number
 _STATES: Final = tuple(DeliveryState)
 
 

@@ -1,7 +1,6 @@
-"""Rows of typed queues for a task: read from the store's files, and written to them.
+"""Rows of typed queues for a task, read from the store's files.
 
-Both are for whoever has a leased range, or rows for a queue; nothing here is Spark's but the size
-of the batches.
+They are of a leased range. Nothing here is Spark's but the size of the batches.
 """
 
 from __future__ import annotations
@@ -15,11 +14,7 @@ from quire.errors import PositionLost, StoreCorrupt
 from quire.libraries import pa
 from quire.libraries.late_imports import importing
 from quire.limits import BATCH_BYTES, BATCH_ROWS, WHOLE_BATCH_ROWS
-from quire.ltds import Compression
-from quire.rows.row_input import rows_of
 from quire.spark_graphs.fragments import shared_files
-from quire.spark_graphs.fragments.fragment import Fragment
-from quire.spark_graphs.fragments.fragment_file import FragmentWriter
 
 from .moved_pieces import find_again
 from .partition import QueuePiece
@@ -63,30 +58,6 @@ def _gathered(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         size += length
     if waiting:
         yield _joined(waiting)
-
-
-def write_rows(
-    path: str,
-    store_id: int,
-    queue: str,
-    words: str,
-    batches: Iterable[pa.RecordBatch],
-    codec: Compression = Compression.NONE,
-) -> list[Fragment]:
-    """Rows for a queue of this schema, durable or in the fragments; nothing is left if it fails.
-
-    Raises InvalidArgument, naming the column, for rows that do not fit.
-    """
-    writer = FragmentWriter(path, store_id, codec=codec)
-    try:
-        with shared_files.seen(path):
-            for batch in batches:
-                for rows in rows_of(words, batch):
-                    writer.add_rows(queue, rows)
-            return writer.finish()
-    except BaseException:
-        writer.abort()
-        raise
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
