@@ -353,6 +353,8 @@ class ArchiveFailed(ArchiveError):
     What was to be written may be there, and may still appear: the same call may be repeated.
     """
 
+    may_pass = False  # by itself, as a server does that has too much to do for a while
+
 
 class ArchiveRefused(ArchiveError):
     """An object in the archive is another's, or the archive's server is not fit for one.

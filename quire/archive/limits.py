@@ -17,3 +17,25 @@ MAX_NAME_LENGTH: Final = 200
 # When a temporary file in a directory is taken for what a process that was killed has left. Every
 # write makes it younger, and an object is written in one go.
 TEMPORARY_AGE_SECONDS: Final = 24 * 3600.0
+
+# How long one request may take: a part on a line of 0.3 MB/s. A server that answers no connection
+# is found sooner.
+CALL_SECONDS: Final = 30.0
+CONNECT_SECONDS: Final = 5.0
+
+# How often, and for how long, a request is repeated after a failure that may pass: servers ask for
+# pauses up to seconds when they have too much to do, and are replaced within a minute.
+MAX_TRIES: Final = 10
+RETRY_SECONDS: Final = 60.0
+PAUSE_SECONDS: Final = 0.1
+MAX_PAUSE_SECONDS: Final = 5.0
+
+# How often an object that is refused and not there is tried: each time others had begun and failed.
+CREATE_TRIES: Final = 10
+
+# How many objects one request deletes, as S3 takes them.
+DELETE_BATCH: Final = 1000
+
+# The parts of an upload that are on their way at a time, and in memory; S3 takes 10,000 in all.
+CONCURRENT_PARTS: Final = 4
+MAX_UPLOAD_BYTES: Final = 10_000 * TRANSFER_BYTES

@@ -9,22 +9,27 @@ import pytest
 
 from quire.archive.limits import MAX_CREATE_BYTES, MAX_NAME_LENGTH, TRANSFER_BYTES
 from quire.archive.objects import Objects, open_objects
+from quire.archive.objects.retries import RetriedObjects
 from quire.env import OsEnv
 from quire.errors import InvalidArgument, ObjectNotFound
 from quire.testing import SimEnv
+from tests.kit.faulty_objects import FaultyObjects
 from tests.kit.memory_objects import MemoryObjects
 
-KINDS = ("memory", "directory", "simulated disk")
+KINDS = ("memory", "directory", "simulated disk", "faulty")
 
 
 @pytest.fixture(params=KINDS)
-def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
+def objects(request: pytest.FixtureRequest, tmp_path: Path, seed: int) -> Objects:
     """Each kind of objects in turn, empty."""
     match request.param:
         case "directory":
             return open_objects(str(tmp_path / "archive" / "store"), OsEnv())
         case "simulated disk":
             return open_objects("/archive/store", SimEnv(seed=1))
+        case "faulty":
+            env = SimEnv(seed)
+            return RetriedObjects(FaultyObjects(MemoryObjects(env), env, seed), env)
     return MemoryObjects(OsEnv())
 
 
@@ -72,7 +77,7 @@ class TestContract:
         """Pieces of any size and kind make one object, which replaces one of its name."""
         data = bytes(range(256)) * (TRANSFER_BYTES // 256 + 1000)
         pieces = (data[:1], b"", bytearray(data[1:100_000]), memoryview(data)[100_000:])
-        objects.upload("packs/1-2", iter(pieces))
+        objects.upload("packs/1-2", pieces)
         assert objects.size("packs/1-2") == len(data)
         assert objects.read("packs/1-2") == data
         assert objects.read("packs/1-2", TRANSFER_BYTES - 5, 10) == data[TRANSFER_BYTES - 5 :][:10]

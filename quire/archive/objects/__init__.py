@@ -1,6 +1,7 @@
 """Objects: named bytes in an object store or a directory, which an archive is made of."""
 
+from .exclusive import create_own, probe
 from .opening import open_objects
 from .seam import ObjectBytes, ObjectInfo, Objects
 
-__all__ = ["ObjectBytes", "ObjectInfo", "Objects", "open_objects"]
+__all__ = ["ObjectBytes", "ObjectInfo", "Objects", "create_own", "open_objects", "probe"]

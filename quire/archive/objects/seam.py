@@ -4,7 +4,8 @@ Guarantees of every implementation:
 
 - AO1: an object is whole. What `create`, `upload` or `overwrite` has made, and what `create` has
   found in the way, is durable when the call returns. What a call that raised an error leaves is
-  whole or not there, and may still appear later: a name is used for the same bytes, or never again.
+  whole or not there, and may still appear later, also where the call was repeated and the object
+  deleted since: a name is used for the same bytes, or never again.
 - AO2: `create` has one winner, over all processes and machines. There is no compare-and-swap: a
   directory has none.
 - AO3: no error and no `url` has a credential in it.
@@ -50,7 +51,7 @@ class Objects(Protocol):
         """Make a large object piece by piece.
 
         The name is the caller's own, random or never used with other bytes: one of that name is
-        replaced.
+        replaced. Pieces that can be iterated again are sent again after a failure that may pass.
         """
 
     def overwrite(self, name: str, data: ObjectBytes) -> None:
