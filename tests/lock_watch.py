@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from quire.env import interpreter
-from tests.source_tree import ROOT, all_sources
+from tests.source_tree import ROOT, all_sources, parsed
 
 __all__ = ["LockWatch", "locks_in_the_source", "place_of"]
 
@@ -139,7 +139,7 @@ def locks_in_the_source() -> dict[str, str]:
     """All locks that the package makes, by name, with the module that does."""
     found = {}
     for path in all_sources():
-        tree = ast.parse((ROOT / path).read_text())
+        tree = parsed((ROOT / path).read_text())
         makers = {*MAKERS, "OwnLock", *_other_names(tree)}
         for owner in (tree, *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))):
             prefix = owner.name if isinstance(owner, ast.ClassDef) else path.stem

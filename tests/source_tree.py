@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,3 +42,9 @@ def module_name(path: Path) -> str:
     """quire/journal/page.py is quire.journal.page."""
     parts = path.with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def parsed(text: str) -> ast.Module:
+    """The tree of a module, which nobody changes: many tests look at all of them."""
+    return ast.parse(text)

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from tests.kit.waiting import SECONDS
-from tests.source_tree import ROOT, all_sources, module_name
+from tests.source_tree import ROOT, all_sources, module_name, parsed
 
 # Who imports in functions otherwise, and why.
 APART = {
@@ -29,7 +29,7 @@ IMPORTERS = {
 
 def late_imports_of(source: str) -> list[str]:
     """The imports within functions that are in no block of `with importing()`."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     waited_for = {
         inner
         for node in ast.walk(tree)
@@ -50,7 +50,7 @@ def calls_of_import_module(source: str) -> list[int]:
     """The lines that import a module by its name."""
     return [
         node.lineno
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parsed(source))
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__")
     ]

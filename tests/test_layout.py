@@ -22,6 +22,7 @@ from tests.source_tree import (
     ROOT,
     module_name,
     own_files,
+    parsed,
     source_files,
 )
 
@@ -89,7 +90,7 @@ INITS = [path for path in source_files("quire") if path.name == "__init__.py"]
 @pytest.mark.parametrize("path", INITS, ids=module_name)
 def test_init_re_exports_and_nothing_more(path: Path) -> None:
     """An `__init__` has imports and `__all__`, and `__all__` names all that it imports."""
-    tree = ast.parse((ROOT / path).read_text())
+    tree = parsed((ROOT / path).read_text())
     extra = [node.lineno for node in tree.body if not is_re_export(node)]
     assert extra == [], f"{path} does more than re-export in lines {extra}"
 
@@ -141,7 +142,7 @@ def definitions(text: str) -> Iterator[tuple[str, str]]:
     Their code, without docstrings, and their names.
     """
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    for node in ast.parse(text).body:
+    for node in parsed(text).body:
         if isinstance(node, kinds):
             for each in ast.walk(node):
                 if isinstance(each, kinds) and ast.get_docstring(each) is not None:
@@ -191,7 +192,7 @@ FIGURES = ("test_patent_commits.py", "test_patent_figures.py")  # T1, T2, ... ar
 @cache
 def docstring_of(text: str) -> str:
     """The docstring of a module, as it stands there."""
-    return ast.get_docstring(ast.parse(text), clean=False) or ""
+    return ast.get_docstring(parsed(text), clean=False) or ""
 
 
 def defined_labels(text: str) -> list[str]:
@@ -301,7 +302,7 @@ def is_number(node: ast.expr | None) -> bool:
 
 def numbers(text: str) -> Iterator[str]:
     """The names of a module that stand for numbers."""
-    for node in ast.parse(text).body:
+    for node in parsed(text).body:
         match node:
             case (
                 ast.Assign(targets=[ast.Name(id=name)], value=value)
@@ -336,7 +337,7 @@ MOST_LINES = 70  # of a function; longer ones are several
 
 def functions(text: str) -> Iterator[tuple[str, int]]:
     """The names of all functions of a module, and how many lines each has."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             yield node.name, node.end_lineno - node.lineno + 1

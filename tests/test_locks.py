@@ -18,7 +18,7 @@ import pytest
 import quire
 from quire.engine import EmbeddedStore as Store
 from tests.lock_watch import LockWatch, locks_in_the_source
-from tests.source_tree import ROOT, all_sources
+from tests.source_tree import ROOT, all_sources, parsed
 from tests.test_seam import CallFinder
 from tests.write_watch import WriteWatch
 
@@ -82,7 +82,7 @@ def test_every_lock_is_listed_once() -> None:
 
 def made_elsewhere(source: str) -> list[str]:
     """The lines that make something to wait by, or a thread, other than by the modules for that."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     names = CallFinder(tree)
     handed = {name.rpartition(".")[2] for name in HAND_OVERS}
     meant = {  # hand-overs, and locks of which an `OwnLock` takes care

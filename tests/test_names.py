@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.source_tree import ROOT, own_files
+from tests.source_tree import ROOT, own_files, parsed
 
 PLAIN_FOLDERS = (
     "quire/batches", "quire/block", "quire/cli", "quire/databases", "quire/definitions",
@@ -30,7 +30,7 @@ BANNED_WORDS = frozenset({"asked", "given", "heard", "said", "told"})
 
 def bad_docstrings(text: str) -> Iterator[tuple[int, str]]:
     """The lines and first lines of docstrings, also of attributes, that begin badly."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         body = getattr(node, "body", None)
         for each in body if isinstance(body, list) else ():
             match each:
@@ -42,7 +42,7 @@ def bad_docstrings(text: str) -> Iterator[tuple[int, str]]:
 
 def bound_names(text: str) -> Iterator[tuple[int, str]]:
     """The lines and names of all that a module binds: functions, arguments, variables, fields."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(parsed(text)):
         match node:
             case (
                 ast.FunctionDef(name=name)

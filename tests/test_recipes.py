@@ -83,6 +83,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return made
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     "number", range(len(RECIPES)), ids=[f"{page}-{n}" for n, (page, _, _) in enumerate(RECIPES)]
 )

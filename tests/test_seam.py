@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.source_tree import ROOT, all_sources, module_name
+from tests.source_tree import ROOT, all_sources, module_name, parsed
 
 # Calls that reach the disk, the clock or a source of randomness. `quire/env/` alone makes
 # them.
@@ -204,7 +204,7 @@ def is_write(name: str) -> bool:
 
 def seam_breaches(source: str, *, outside: bool) -> list[tuple[int, str]]:
     """Line and name of each call that belongs into `quire/env/__init__.py`."""
-    found = CallFinder(ast.parse(source))
+    found = CallFinder(parsed(source))
     rule = is_write if outside else is_impure
     breaches = {(line, name) for line, name in found.used if rule(name)}
     breaches |= {

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.source_tree import CODE, ROOT, own_files
+from tests.source_tree import CODE, ROOT, own_files, parsed
 
 _CASE = re.compile(r"_?[A-Z]\w*[a-z]\w*")  # of a type: a constant has capitals alone
 _SAME_TYPES = ("TYPE_CHECKING", "sys.version_info")
@@ -20,7 +20,7 @@ def type_names(source: str) -> Iterator[tuple[int, str]]:
     These are aliases (`Positions = dict[str, int]`) and what `NewType` and its like make. Type
     variables are none: they belong to the functions and classes that are generic by them.
     """
-    tree = ast.parse(source)
+    tree = parsed(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             yield node.lineno, node.name

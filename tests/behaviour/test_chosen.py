@@ -225,6 +225,7 @@ def test_a_transaction_moves_what_is_chosen(store: AnyStore) -> None:
     assert numbers(store.get_many("a")) == [0, 2, 4, 6, 7, 9]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_that_is_chosen_is_moved(store: AnyStore, kind: str) -> None:
     """Some with each commit; with what they had, and a word on where they come from."""

@@ -27,7 +27,7 @@ def batch(said: Sequence[int | None], *, rows: bool = False) -> pa.RecordBatch:
 
 
 # Each puts some messages, named by the priority that they say.
-TRANSITIONS: dict[str, Callable[[Txn], object]] = {
+WAYS: dict[str, Callable[[Txn], object]] = {
     "puts": lambda t: [t.put("q", str(p).encode(), priority=p) for p in (None, 0, 9, None, 0)],
     "zeros first": lambda t: [t.put("q", str(p).encode(), priority=p) for p in (0, 0, 0, None)],
     "after many": lambda t: (t.put_many("q", [b"None"] * 3), t.put("q", b"0", priority=0)),
@@ -74,7 +74,7 @@ def expected(name: str) -> int:
 @pytest.mark.parametrize("options", [{}, {"timed": True, "max_ttl": 100.0}], ids=["", "max_ttl"])
 def test_what_says_none_gets_it(store: AnyStore, options: dict[str, Any]) -> None:
     """Explicit 0 is 0; also where the queue grants an expiry, too."""
-    for way, put in TRANSITIONS.items():
+    for way, put in WAYS.items():
         store.create_queue(
             "q", order="priority", default_priority=5, dedup_count=10, capacity=1 << 28, **options
         )

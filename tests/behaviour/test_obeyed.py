@@ -70,7 +70,7 @@ def block_of(options: dict[str, Any]) -> bytes:
     return bytes(encode_one(b"m", Fields(**row)))
 
 
-TRANSITIONS: dict[str, Callable[[AnyStore, str, dict[str, Any]], object]] = {
+WAYS: dict[str, Callable[[AnyStore, str, dict[str, Any]], object]] = {
     "put": lambda store, queue, options: store.put(queue, b"m", **options),
     "put in a transaction": lambda store, queue, options: in_transaction(
         store, lambda txn: txn.put(queue, b"m", **options)
@@ -85,13 +85,13 @@ TRANSITIONS: dict[str, Callable[[AnyStore, str, dict[str, Any]], object]] = {
         store, lambda txn: txn.integration.put_block(queue, block_of(options))
     ),
 }
-way = pytest.mark.parametrize("way", TRANSITIONS)
+way = pytest.mark.parametrize("way", WAYS)
 
 
 @way
 def test_what_is_not_obeyed_is_refused(store: AnyStore, way: str) -> None:
     """With the option to set; then nothing is put. Once it is set, the same put is taken."""
-    put = TRANSITIONS[way]
+    put = WAYS[way]
     for number, (options, named, remedy) in enumerate([*TIMES, *OTHERS]):
         topic, work = f"topic-{number}", f"work-{number}"
         store.create_queue(topic, kind="topic")
@@ -117,7 +117,7 @@ def test_a_work_queue_obeys_times_from_the_first_on(store: AnyStore, way: str) -
         store.create_queue(queue, kind="work")
         store.put(queue, b"before")
         assert store.queue(queue).timed is None
-        TRANSITIONS[way](store, queue, options)
+        WAYS[way](store, queue, options)
         assert store.queue(queue).timed is True
         later = "delay" in options or "deliver_at" in options
         with store.transaction() as txn:

@@ -21,7 +21,7 @@ def _in_transaction(store: AnyStore, put: Callable[[Any], object]) -> None:
         put(txn)
 
 
-TRANSITIONS: dict[str, Callable[[AnyStore], object]] = {
+WAYS: dict[str, Callable[[AnyStore], object]] = {
     "put": lambda store: store.put("t", b"x"),
     "put with a header": lambda store: store.put("t", b"x", sender="me"),
     "put_many": lambda store: store.put_many("t", [b"x"]),
@@ -33,17 +33,17 @@ TRANSITIONS: dict[str, Callable[[AnyStore], object]] = {
 }
 
 
-@pytest.mark.parametrize("way", TRANSITIONS)
+@pytest.mark.parametrize("way", WAYS)
 def test_the_first_put_says_that_nobody_reads(store: AnyStore, way: str) -> None:
     """Once for a queue and a store object, by whatever way; it is put all the same."""
     store.create_queue("t", kind="topic")
-    put = TRANSITIONS[way]
+    put = WAYS[way]
     with pytest.warns(NobodyReads, match=r"'t'.*subscribe.*drop_oldest") as told:
         put(store)
     assert len(told) == 1
-    for again in TRANSITIONS.values():
+    for again in WAYS.values():
         again(store)
-    assert store.queue("t").messages == 1 + len(TRANSITIONS)
+    assert store.queue("t").messages == 1 + len(WAYS)
 
 
 @pytest.mark.parametrize("store", ["embedded", "joined", "elected"], indirect=True)
@@ -55,17 +55,17 @@ def test_it_tells_the_line_that_puts(store: AnyStore) -> None:
     assert told[0].filename == __file__
 
 
-@pytest.mark.parametrize("way", TRANSITIONS)
+@pytest.mark.parametrize("way", WAYS)
 def test_as_an_error_it_changes_nothing(store: AnyStore, way: str) -> None:
     """Warnings are errors here: what was to be put is not; the next one is."""
     store.create_queue("t", kind="topic")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(NobodyReads):
-            TRANSITIONS[way](store)
+            WAYS[way](store)
         info = store.queue("t")
         assert (info.messages, info.used_bytes, info.open_transactions) == (0, 0, 0)
-        TRANSITIONS[way](store)
+        WAYS[way](store)
     assert store.queue("t").messages == 1
 
 

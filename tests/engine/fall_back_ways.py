@@ -28,7 +28,7 @@ from quire.engine.transactions.streaming import StreamPut
 from quire.engine.transactions.writes import TransactionWrites
 from quire.journal import Journal
 
-TRANSITIONS = (
+WAYS = (
     "one message alone", "one message alone, in memory", "light, in its record",
     "its full form from the beginning", "its full form later", "blocks in the record",
     "blocks on pages of a file", "blocks on pages of several files", "blocks that were spilled",
@@ -184,7 +184,7 @@ CALLED: tuple[tuple[Any, str, str], ...] = (
 
 @contextmanager
 def watched() -> Iterator[Counter[str]]:
-    """How often each of `TRANSITIONS` is gone meanwhile."""
+    """How often each of `WAYS` is gone meanwhile."""
     watch = Watch()
     before: list[tuple[Any, str, Any]] = []
 

@@ -71,7 +71,7 @@ def leave_with_an_error(store: Store) -> None:
         _ = 1 // 0
 
 
-TRANSITIONS = [close, leave, leave_with_an_error]
+WAYS = [close, leave, leave_with_an_error]
 
 
 def check_open_again(env: SimEnv) -> None:
@@ -121,7 +121,7 @@ def check_closing(
 
 @pytest.mark.cases(4)
 @pytest.mark.promise(11)
-@pytest.mark.parametrize("way", TRANSITIONS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("direct", "data_files"), [(True, 1), (False, 2)])
 @pytest.mark.parametrize("forever", [False, True])
 @pytest.mark.parametrize("kind", ERRORS)

@@ -160,6 +160,7 @@ def full_store(env: SimEnv, size: int = 3000, **options: Any) -> tuple[Store, Pr
     return store, producer
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(5)
 def test_promise_5_relieving_never_ends(seed: int) -> None:
     """Thousands of commits that free nothing: one of two subscriptions reads, and gives back."""

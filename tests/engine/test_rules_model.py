@@ -581,6 +581,7 @@ def run_many(seeds: range) -> None:
         run(seed)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.fuzz
 @pytest.mark.promise(1, 2)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

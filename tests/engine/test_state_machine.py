@@ -445,6 +445,7 @@ def run(examples: int, steps: int, phases: tuple[Phase, ...] = tuple(Phase)) -> 
     )
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(2)
 @pytest.mark.promise(3)
 @pytest.mark.promise(8)
