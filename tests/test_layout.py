@@ -142,7 +142,7 @@ def definitions(text: str) -> Iterator[tuple[str, str]]:
     Their code, without docstrings, and their names.
     """
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    for node in parsed(text).body:
+    for node in ast.parse(text).body:  # a tree of its own, which is changed
         if isinstance(node, kinds):
             for each in ast.walk(node):
                 if isinstance(each, kinds) and ast.get_docstring(each) is not None:
