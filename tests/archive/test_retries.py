@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
-from quire.archive.limits import CREATE_TRIES, MAX_TRIES, RETRY_SECONDS
+from quire.archive.limits import CREATE_TRIES, DELETE_BATCH, MAX_TRIES, RETRY_SECONDS
 from quire.archive.objects import ObjectBytes, Objects, create_own, probe
 from quire.archive.objects.retries import RetriedObjects
 from quire.errors import ArchiveFailed, ArchiveRefused
@@ -135,7 +136,7 @@ def test_a_server_that_is_away_is_waited_for_with_an_end(seed: int) -> None:
     spent = []
     for _ in range(3):
         start = env.monotonic()
-        with pytest.raises(ArchiveFailed, match=r"tries in \d+ s; look after .*repeat"):
+        with pytest.raises(ArchiveFailed, match=r"at try \d+, after \d+ s; look after .*repeat"):
             objects.size("x")
         spent.append(env.monotonic() - start)
     assert 5 < min(spent) < max(spent) < RETRY_SECONDS
@@ -184,6 +185,23 @@ def test_pieces_that_can_be_iterated_again_are_sent_again(seed: int) -> None:
         else:
             assert memory.read(f"iterator/{number}") == b"ab"
     assert 0 < failed < 40
+
+
+def test_many_are_deleted_by_some_requests(seed: int) -> None:
+    """Each request has as many names as a server takes, whatever they come from."""
+    env = SimEnv(seed)
+    counts = []
+
+    class Counting(MemoryObjects):
+        def delete(self, names: Iterable[str]) -> None:
+            some = list(names)
+            counts.append(len(some))
+            super().delete(some)
+
+    memory = Counting(env)
+    memory.contents = {f"log/{number}": (b"x", 0) for number in range(2500)}
+    RetriedObjects(memory, env).delete(info.name for info in memory.list())
+    assert (counts, memory.contents) == ([DELETE_BATCH, DELETE_BATCH, 2500 % DELETE_BATCH], {})
 
 
 def test_a_probe_refuses_a_server_that_makes_an_object_twice(seed: int) -> None:

@@ -7,14 +7,17 @@ from urllib.parse import unquote, urlsplit
 from quire.env import Env
 from quire.errors import InvalidArgument
 
+from .buckets import SCHEMES, BucketObjects
 from .directory import DirectoryObjects
+from .retries import RetriedObjects
 from .seam import Objects
 
 
 def open_objects(url: str, env: Env) -> Objects:
-    """Return the objects of a directory, named by its path or by a `file:` URL.
+    """Return the objects of a directory, named by path or `file:` URL, or of an object store.
 
-    Nothing is made before the first object. Raises InvalidArgument.
+    Nothing is made or asked before the first request. Raises InvalidArgument, and ArchiveFailed
+    where the library of object stores is missing.
     """
     parts = urlsplit(url)
     if parts.scheme and ("@" in parts.netloc or parts.query or parts.fragment):
@@ -26,8 +29,11 @@ def open_objects(url: str, env: Env) -> Objects:
         return DirectoryObjects(_checked_path(url), env)
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and not parts.query:
         return DirectoryObjects(_checked_path(unquote(parts.path)), env)
+    if parts.scheme in SCHEMES:
+        return RetriedObjects(BucketObjects(url), env)
     raise InvalidArgument(
-        f"archive {parts.scheme}: give the path of a directory, or file:///PATH of this machine"
+        f"archive {parts.scheme}: give the path of a directory, file:///PATH of this machine,"
+        f" or the URL of an object store ({', '.join(SCHEMES)})"
     )
 
 

@@ -59,10 +59,8 @@ class RetriedObjects:
         return self._repeated(create_or_find)
 
     def upload(self, name: str, pieces: Iterable[ObjectBytes]) -> None:
-        if iter(pieces) is pieces:  # which are gone after the first try
-            self._objects.upload(name, pieces)
-        else:
-            self._repeated(partial(self._objects.upload, name, pieces))
+        can_repeat = iter(pieces) is not pieces  # an iterator is used up by the first try
+        self._repeated(partial(self._objects.upload, name, pieces), MAX_TRIES if can_repeat else 1)
 
     def overwrite(self, name: str, data: ObjectBytes) -> None:
         self._repeated(partial(self._objects.overwrite, name, data))
@@ -96,7 +94,7 @@ class RetriedObjects:
         """Close the objects."""
         self._objects.close()
 
-    def _repeated(self, request: Callable[[], Result]) -> Result:
+    def _repeated(self, request: Callable[[], Result], max_tries: int = MAX_TRIES) -> Result:
         """Make a request until it succeeds, or fails for good, or for too long."""
         start, pause, tries = self._env.monotonic(), PAUSE_SECONDS, 0
         while True:
@@ -107,9 +105,9 @@ class RetriedObjects:
                 spent = self._env.monotonic() - start
                 if not error.may_pass:
                     raise
-                if tries == MAX_TRIES or spent + pause > RETRY_SECONDS:
+                if tries == max_tries or spent + pause > RETRY_SECONDS:
                     raise ArchiveFailed(
-                        f"{error}, at the last of {tries} tries in {spent:.0f} s; look after the"
+                        f"{error}, at try {tries}, after {spent:.0f} s; look after the"
                         " archive's server and the way to it, then repeat the operation"
                     ) from error
             # A part by chance, so that not all who have failed come again at the same time.
