@@ -309,6 +309,12 @@ def _check_names(document: dict[str, Any], known: frozenset[str], where: str) ->
         )
 
 
+def tail_of(checkpoint: Checkpoint, entry: dict[str, Any]) -> PackedRecords:
+    """Return the records of a queue that are in no record page (L5). `entry`: its description."""
+    rows = checkpoint.rows(entry.get("tail", [0, 0]), format.RECORD_BYTES // 8)
+    return PackedRecords.of(b"".join(_TAIL_ROW.pack(*row) for row in rows))
+
+
 def _load_queue(
     checkpoint: Checkpoint, state: DurableState, effects: Effects, entry: dict[str, Any]
 ) -> None:
@@ -320,9 +326,8 @@ def _load_queue(
     for lo, hi in checkpoint.rows(entry["released"], 2):
         queue.released.add(lo, hi)
     queue.directory += [PageEntry(*row) for row in checkpoint.rows(entry["directory"], 4)]
-    tail = checkpoint.rows(entry.get("tail", [0, 0]), format.RECORD_BYTES // 8)
-    if tail:  # in no record page (L5)
-        queue.tail = PackedRecords.of(b"".join(_TAIL_ROW.pack(*row) for row in tail))
+    if "tail" in entry:
+        queue.tail = tail_of(checkpoint, entry)
     if "requests" in entry:
         ids = to_texts(checkpoint.rows(entry["requests"]["ids"], 1))
         known = checkpoint.rows(entry["requests"]["rows"], 2)

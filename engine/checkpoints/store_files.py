@@ -216,21 +216,23 @@ def _open(ownership: Ownership, layout: Layout, request: OpenRequest) -> Opened:
     if not lsns:
         if not request.create:
             raise no_store(layout)
-        _create(ownership, layout, request.options)
+        create_files(ownership, layout, request.options)
         ownership.guard_all()
         lsns = list_checkpoints(env, layout.checkpoints)
     return _recover(ownership, layout, request, lsns[-1])
 
 
-def _create(ownership: Ownership, layout: Layout, options: Options) -> None:
-    """Make an empty store; its first checkpoint comes last (OD1)."""
+def create_files(
+    ownership: Ownership, layout: Layout, options: Options, store_id: int | None = None
+) -> None:
+    """Make an empty store; its first checkpoint comes last (OD1). `store_id`: None for a new one."""
     env = ownership.env
     ownership.let_go()  # of what a creation that was broken off left: it is made anew
     if env.exists(layout.checkpoints):
         remove_older(env, layout.checkpoints, 0)
     for directory in (layout.checkpoints, layout.ltds, layout.run):
         _make_anew(env, directory)
-    store_id = env.random_u64()
+    store_id = env.random_u64() if store_id is None else store_id
     try:
         journal = Journal.create(
             env,

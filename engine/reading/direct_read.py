@@ -43,6 +43,37 @@ class PieceBlock(NamedTuple):
     """Read and verify it. Raises as `PieceReader.read`."""
 
 
+class StoreFiles:
+    """A store's files, opened to read, a few at a time. For one thread; close it at the end."""
+
+    def __init__(self, env: Env, layout: Layout, segment_bytes: int) -> None:
+        self._env = env
+        self._layout = layout
+        self._segment_bytes = segment_bytes
+        self._open: OrderedDict[str, File] = OrderedDict()
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def at(self, address: int, *, in_journal: bool) -> tuple[File, int]:
+        """Return the file that an address names, and the offset. Raises FileNotFoundError."""
+        if in_journal:
+            number, offset = divmod(address, self._segment_bytes)
+            return self._file(segment_path(self._layout.journal, number)), offset
+        number, offset = split_address(address)
+        return self._file(self._layout.data_file(number)), offset
+
+    def _file(self, path: str) -> File:
+        file = self._open.get(path)
+        if file is None:
+            file = self._open[path] = self._env.open_file(path, read_only=True)
+            if len(self._open) > LTDS_READERS:
+                self._open.popitem(last=False)[1].close()
+        return file
+
+
 class PieceReader:
     """Reads pieces of one store. For one thread; close it at the end."""
 
@@ -51,8 +82,8 @@ class PieceReader:
         self._layout = Layout(path)
         checkpoint = self._newest_checkpoint()
         self._store_id = checkpoint.store_id
-        self._segment_bytes = int(checkpoint.document["segment_bytes"])
-        self._files: OrderedDict[str, File] = OrderedDict()
+        segment_bytes = int(checkpoint.document["segment_bytes"])
+        self._files = StoreFiles(self._env, self._layout, segment_bytes)
 
     def read(self, piece: Piece, queue: str = "") -> Iterator[pa.RecordBatch]:
         """The piece's messages as batches of `quire.MESSAGE_SCHEMA`.
@@ -79,9 +110,7 @@ class PieceReader:
             yield slices_to_arrow(slices, queue=queue)
 
     def close(self) -> None:
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
+        self._files.close()
 
     def _slices(self, pieces: Iterable[Piece]) -> Iterator[Delivered]:
         for piece in pieces:
@@ -129,18 +158,13 @@ class PieceReader:
                 "anew"
             ) from error
 
-    def _place(self, piece: Piece) -> tuple[str, int]:
-        """The file and the offset of a block."""
-        if piece.kind == "journal":
-            number, offset = divmod(piece.address, self._segment_bytes)
-            return segment_path(self._layout.journal, number), offset
-        number, offset = split_address(piece.address)
-        return self._layout.data_file(number), offset
+    def _place(self, piece: Piece) -> tuple[File, int]:
+        """The file and the offset of a block. Raises FileNotFoundError."""
+        return self._files.at(piece.address, in_journal=piece.kind == "journal")
 
     def _part(self, piece: Piece) -> StoredBlock | None:
-        path, offset = self._place(piece)
         with suppress(FileNotFoundError):  # which the whole block tells
-            file = self._file(path)
+            file, offset = self._place(piece)
             return StoredBlock(
                 lambda at, size: file.read(offset + at, size), piece.length, piece.checksum
             )
@@ -152,9 +176,9 @@ class PieceReader:
         Raises PositionLost; StoreCorrupt for bytes that the disk does not give.
         """
         where = f"{self._layout.path}: {piece.kind} {piece.address:#x}"
-        path, offset = self._place(piece)
         try:
-            data = self._file(path).read_block(offset, piece.length)
+            file, offset = self._place(piece)
+            data = file.read_block(offset, piece.length)
         except FileNotFoundError as error:
             raise _lost(where, error) from error
         try:
@@ -172,14 +196,6 @@ class PieceReader:
                 if newest:
                     return read_checkpoint(self._env, self._layout.checkpoints, newest[-1])
         raise no_store(self._layout)
-
-    def _file(self, path: str) -> File:
-        file = self._files.get(path)
-        if file is None:
-            file = self._files[path] = self._env.open_file(path, read_only=True)
-            if len(self._files) > LTDS_READERS:
-                self._files.popitem(last=False)[1].close()
-        return file
 
 
 def _lost(where: str, error: Exception) -> PositionLost:
