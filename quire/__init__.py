@@ -60,9 +60,11 @@ if TYPE_CHECKING:
     from quire.definitions.retry import Retry as Retry
     from quire.errors import AlreadyCommitted as AlreadyCommitted
     from quire.errors import AlreadyExists as AlreadyExists
+    from quire.errors import ArchiveCorrupt as ArchiveCorrupt
     from quire.errors import ArchiveError as ArchiveError
     from quire.errors import ArchiveFailed as ArchiveFailed
     from quire.errors import ArchiveRefused as ArchiveRefused
+    from quire.errors import BackupNotFound as BackupNotFound
     from quire.errors import CodecNotFound as CodecNotFound
     from quire.errors import CommitUnfinished as CommitUnfinished
     from quire.errors import Conflict as Conflict
@@ -205,9 +207,11 @@ else:
         "quire.errors": (
             "AlreadyCommitted",
             "AlreadyExists",
+            "ArchiveCorrupt",
             "ArchiveError",
             "ArchiveFailed",
             "ArchiveRefused",
+            "BackupNotFound",
             "CodecNotFound",
             "CommitUnfinished",
             "Conflict",

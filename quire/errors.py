@@ -9,8 +9,7 @@
     │   ├── ScheduleNotFound (KeyError)         no schedule of that name
     │   ├── TransactionNotFound (TransactionError)  no transaction of that id or xid
     │   ├── ReplyNotFound (KeyError)            no reply can be had: it was taken, forgotten, or never asked for
-    │   ├── CodecNotFound (KeyError)            no codec of that name, or for that content type
-    │   └── ObjectNotFound (ArchiveError, KeyError)  an archive has no object of that name
+    │   └── CodecNotFound (KeyError)            no codec of that name, or for that content type
     ├── AlreadyExists                     what is in the way of something new
     │   ├── QueueExists                         a queue of that name is there already
     │   ├── SubscriptionExists                  a subscription of that name is there already
@@ -52,8 +51,11 @@
     │   └── ResourceExhausted (NoRoom)    no memory or file descriptor for the call; an OSError too
     │       └── DiskFull                        the file system has no room for what was asked
     ├── ArchiveError
+    │   ├── ArchiveCorrupt                an object of an archive is missing or damaged
     │   ├── ArchiveFailed                 the archive cannot be reached, or refuses; try again, or look after it
-    │   └── ArchiveRefused                what is in the archive is another's, or its server is not fit for one
+    │   ├── ArchiveRefused                what is in the archive is another's, or its server is not fit for one
+    │   ├── ObjectNotFound (NotFound)     the archive has no object of that name; a KeyError too
+    │   └── BackupNotFound (NotFound)     the archive has no backup, or none so old; a KeyError too
     └── RemoteError
         ├── ConnectionLost (ConnectionError)    the owner is gone; nothing of this operation took effect
         └── OutcomeUnknown                the owner was lost during a change; it may have taken effect
@@ -347,6 +349,10 @@ class ArchiveError(QuireError):
     """An archive, the object store or directory outside of a store, cannot be used as asked."""
 
 
+class ArchiveCorrupt(ArchiveError):
+    """An object of an archive is missing, damaged, or contradicts others; the message names it."""
+
+
 class ArchiveFailed(ArchiveError):
     """The archive could not be reached, or refused a request, after repeated tries.
 
@@ -365,6 +371,10 @@ class ArchiveRefused(ArchiveError):
 
 class ObjectNotFound(ArchiveError, NotFound, KeyError):
     """The archive has no object of that name."""
+
+
+class BackupNotFound(ArchiveError, NotFound, KeyError):
+    """The archive has no backup, or none that is as old as the one that was asked for."""
 
 
 class NobodyReads(UserWarning):

@@ -17,6 +17,7 @@ SOURCES = [
     ("Data file", "engine/pages/data_file.py"),
     ("Block", "quire/block/format.py"),
     ("Large transaction's file", "ltds/format.py"),
+    ("Archive", "quire/archive/format.py"),
 ]
 HEAD = """# File formats
 

@@ -67,7 +67,7 @@ class StoreBuilder:
                 if name == QUEUE
             }
             opening.pop_all()
-        self._waiting: dict[int, _Waiting] = {}  # by file
+        self._waiting: dict[int, _WaitingBlocks] = {}  # by file
         self._records: dict[int, list[BlockRef]] = {}  # by queue, those of its next page
         self._directories: dict[int, array[int]] = {}
 
@@ -77,7 +77,7 @@ class StoreBuilder:
 
     def add_block(self, queue_id: int, ref: BlockRef, block: PageData) -> None:
         """Add the next record of a queue, with its block, which has been verified."""
-        waiting = self._waiting.setdefault(self._file_of[queue_id], _Waiting())
+        waiting = self._waiting.setdefault(self._file_of[queue_id], _WaitingBlocks())
         waiting.pieces.append(block)
         waiting.owners.append((queue_id, ref))
         waiting.size += len(block)
@@ -166,7 +166,7 @@ class StoreBuilder:
         self._directories.setdefault(queue_id, array("q")).extend(entry)
 
 
-class _Waiting:
+class _WaitingBlocks:
     """Blocks that wait to be written to one file."""
 
     def __init__(self) -> None:

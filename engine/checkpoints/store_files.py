@@ -225,7 +225,7 @@ def _open(ownership: Ownership, layout: Layout, request: OpenRequest) -> Opened:
 def create_files(
     ownership: Ownership, layout: Layout, options: Options, store_id: int | None = None
 ) -> None:
-    """Make an empty store; its first checkpoint comes last (OD1). `store_id`: None for a new one."""
+    """Make an empty store; its first checkpoint comes last (OD1). `store_id`: None: a new one."""
     env = ownership.env
     ownership.let_go()  # of what a creation that was broken off left: it is made anew
     if env.exists(layout.checkpoints):

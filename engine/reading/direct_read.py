@@ -43,7 +43,7 @@ class PieceBlock(NamedTuple):
     """Read and verify it. Raises as `PieceReader.read`."""
 
 
-class StoreFiles:
+class BlockFiles:
     """A store's files, opened to read, a few at a time. For one thread; close it at the end."""
 
     def __init__(self, env: Env, layout: Layout, segment_bytes: int) -> None:
@@ -83,7 +83,7 @@ class PieceReader:
         checkpoint = self._newest_checkpoint()
         self._store_id = checkpoint.store_id
         segment_bytes = int(checkpoint.document["segment_bytes"])
-        self._files = StoreFiles(self._env, self._layout, segment_bytes)
+        self._files = BlockFiles(self._env, self._layout, segment_bytes)
 
     def read(self, piece: Piece, queue: str = "") -> Iterator[pa.RecordBatch]:
         """The piece's messages as batches of `quire.MESSAGE_SCHEMA`.

@@ -40,3 +40,20 @@ DELETE_BATCH: Final = 1000
 CONCURRENT_PARTS: Final = 4
 PART_TRIES: Final = 4
 MAX_UPLOAD_BYTES: Final = 10_000 * TRANSFER_BYTES
+
+# The blocks of a base go into objects of so many bytes: few requests for a large store, and a small
+# loss of work where one is broken off.
+PACK_BYTES: Final = 64 << 20
+
+# Of an object that is read from its beginning to its end: a read, and how many are under way at a
+# time where each takes its way to another machine.
+READ_BYTES: Final = 1 << 20
+READS_AT_ONCE: Final = 64
+
+# The lease under which a base is made: renewed while it is read, it ends by itself after a crash.
+BASE_LEASE_SECONDS: Final = 600.0
+BASE_RENEW_SECONDS: Final = 60.0
+
+# Objects that no base names are of one that was broken off, or that is being made: the younger ones
+# are spared.
+UNNAMED_AGE_SECONDS: Final = 24 * 3600.0

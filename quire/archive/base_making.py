@@ -1,0 +1,203 @@
+"""Making a base: the whole state of a running store, and all its messages, at one record number.
+
+- BM1: the manifest comes last, after all that it names is durable. Whatever ends this before leaves
+  objects that no manifest names, and the store as it was.
+- BM2: the store's owner only says what there is, under a lease; the messages are read by this
+  process. Commits, checkpoints and drops go on meanwhile.
+- BM3: files of large transactions never change: one that the newest base has is not sent again.
+- Memory holds the state's document, the records of a pack, and some blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from typing import Any
+
+from xxhash import xxh3_64
+
+from quire.archive.objects import ObjectBytes, Objects, create_own, open_objects
+from quire.engine.records import format as records
+from quire.engine.records.block_ref import BlockRef
+from quire.engine.records.checkpoint_file import IntegerRuns, encode
+from quire.env import Env, check_env
+from quire.errors import InvalidArgument, ResourceExhausted
+from quire.interface.store import Store
+from quire.interface.store_objects import StoreObject
+
+from . import format
+from .leased_store import LeasedStore
+from .limits import PACK_BYTES, READ_BYTES
+from .manifest import (
+    BackupReport,
+    Manifest,
+    ReportProgress,
+    StoredObject,
+    check_store,
+    info_of,
+    manifests,
+    sealed,
+)
+from .table import TableBuilder
+
+
+def backup(
+    store: Store,
+    url: str,
+    *,
+    report: ReportProgress | None = None,
+    env: Env | None = None,
+) -> BackupReport:
+    """Back a store up into the archive at `url`, while it is in use.
+
+    `store`: an open one, whether this process owns it or has joined it. A checkpoint is made first,
+    if the disk has room for one. The backup is of one moment after that. `report` is called with
+    the bytes that are done, and how many there are, nearly.
+
+    Until it returns there is no such backup; what a failure leaves in the archive the next `keep`
+    removes. Raises ArchiveFailed, ArchiveRefused for another store's archive, DiskFull where the
+    archive is a directory, StoreCorrupt for damage in the store, and PositionLost or ConnectionLost
+    where the store's owner ends meanwhile.
+    """
+    machine = check_env(env)
+    if not isinstance(store, StoreObject):
+        raise InvalidArgument(
+            f"{store!r:.100} cannot be backed up: give an open store; beside one for asyncio open "
+            "it once more, in a thread"
+        )
+    with closing(open_objects(url, machine)) as objects:
+        check_store(objects, machine, store.integration.store_id)
+        known = [each.manifest for each in manifests(objects) if each.manifest is not None]
+        with suppress(ResourceExhausted):
+            store.admin.checkpoint()
+        with closing(LeasedStore(store, machine)) as leased:
+            base = f"{leased.lease.number:016x}-{machine.random_u64():016x}"
+            making = _BaseMaking(objects, leased, base, report or (lambda done, expected: None))
+            return making.run(known[-1] if known else None)
+
+
+class _BaseMaking:
+    """Makes one base."""
+
+    def __init__(
+        self, objects: Objects, leased: LeasedStore, base: str, report: ReportProgress
+    ) -> None:
+        self._objects = objects
+        self._leased = leased
+        self._base = base
+        self._report = report
+        self._sent = self._done = self._payload_bytes = 0
+        self._expected = leased.payload_bytes
+
+    def run(self, newest: Manifest | None) -> BackupReport:
+        """Make it. `newest`: the base that was made last."""
+        leased, lease = self._leased, self._leased.lease
+        tables: list[StoredObject] = []
+        packs: list[StoredObject] = []
+        self._make_packs(tables, packs)
+        files = self._make_files(newest)
+        state = self._make(format.state_name(self._base), [self._state()])
+        leased.renew(now=True)  # so all of it was under the lease
+        manifest = Manifest(
+            self._base, f"{leased.image.store_id:016x}", lease.number, lease.time_us,
+            lease.state_hash, self._payload_bytes, state, tables, packs, files,
+        )  # fmt: skip
+        for stored in files:  # those that were not sent, too
+            self._objects.size(stored.name)
+        create_own(self._objects, format.manifest_name(self._base), sealed(manifest))
+        return BackupReport(info_of(manifest), self._sent)
+
+    def _make_packs(self, tables: list[StoredObject], packs: list[StoredObject]) -> None:
+        rows = _Ahead(self._leased.rows())
+        while rows.is_left:
+            number = len(packs)
+            table = TableBuilder(self._leased.image.store_id, number)
+            packs.append(self._make(format.pack_name(self._base, number), self._pack(rows, table)))
+            tables.append(self._make(format.table_name(self._base, number), [table.pack()]))
+
+    def _pack(self, rows: _Ahead, table: TableBuilder) -> Iterator[ObjectBytes]:
+        """Yield the bytes of a pack, whose records go into the table."""
+        piece, end = bytearray(), 0
+        for queue_id, ref in rows:
+            self._leased.renew()
+            if ref.kind == records.LTDS:
+                table.add(queue_id, ref)
+                continue
+            data = self._leased.block(ref)
+            table.add(queue_id, ref._replace(address=end, kind=records.DATA))
+            end += len(data)
+            self._payload_bytes += len(data)
+            piece += data
+            if len(piece) >= READ_BYTES:
+                yield piece
+                piece = bytearray()
+            if end >= PACK_BYTES:
+                break
+        if piece:
+            yield piece
+
+    def _make_files(self, newest: Manifest | None) -> list[StoredObject]:
+        known = {} if newest is None else {stored.name: stored for stored in newest.files}
+        files = []
+        for ltds_id in self._leased.ltds_ids:
+            name, trailer = format.file_name(ltds_id), f"{self._leased.trailer(ltds_id):016x}"
+            stored = known.get(name)
+            if stored is None or stored.trailer != trailer:
+                stored = self._make(name, self._leased.file(ltds_id), trailer)
+            files.append(stored)
+            self._payload_bytes += stored.bytes
+        return files
+
+    def _state(self) -> bytes:
+        """Return the object of the state: what is of this machine is left out."""
+        image = self._leased.image
+        numbers = IntegerRuns()
+        numbers.add(image.numbers)  # the document's own slices stay what they are
+        left_out = {"restart_lsn", "held", "released"}
+        document: dict[str, Any] = {
+            name: value for name, value in image.document.items() if name not in left_out
+        }
+        document["queues"] = [
+            {name: value for name, value in entry.items() if name not in ("directory", "tail")}
+            for entry in image.document["queues"]
+        ]
+        prepared = self._leased.prepared()
+        if prepared:
+            document[format.PREPARED] = prepared
+        return bytes(encode(image.store_id, 0, document, numbers))
+
+    def _make(self, name: str, pieces: Iterable[ObjectBytes], trailer: str = "") -> StoredObject:
+        """Make an object; as the manifest names it."""
+        digest, size = xxh3_64(), 0
+
+        def watched() -> Iterator[ObjectBytes]:
+            nonlocal size
+            for piece in pieces:
+                digest.update(piece)
+                size += len(piece)
+                yield piece
+                self._done += len(piece)
+                self._report(self._done, max(self._expected, self._done))
+
+        self._objects.upload(name, watched())
+        self._sent += size
+        return StoredObject(name, size, digest.hexdigest(), trailer)
+
+
+class _Ahead:
+    """Records, of which it is known whether more are left."""
+
+    def __init__(self, rows: Iterator[tuple[int, BlockRef]]) -> None:
+        self._rows = rows
+        self._next = next(rows, None)
+
+    @property
+    def is_left(self) -> bool:
+        """Return True if there is another one."""
+        return self._next is not None
+
+    def __iter__(self) -> Iterator[tuple[int, BlockRef]]:
+        while self._next is not None:
+            row = self._next
+            self._next = next(self._rows, None)
+            yield row

@@ -1,0 +1,268 @@
+"""Restoring a base: a store is built of it beside its path, verified, and only then gets its name.
+
+- BR1: until all of it is durable and verified there is nothing at the path. What was broken off is
+  at `PATH.restoring-<random>`, and the next restore to that path removes it. A restore holds the
+  lock of what it builds, so no other one removes that.
+- BR2: every block and file is verified as it is copied, and the store as a whole at the end: what
+  its records say, all that they name, and the hash of the state, which is that of the store at the
+  base's number.
+- Memory holds the state's document, a table, the reads under way, and some blocks.
+"""
+
+from __future__ import annotations
+
+import os
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+
+from quire.archive.objects import open_objects
+from quire.engine.checkpoints.store_building import StoreBuilder
+from quire.engine.checkpoints.store_files import errors_of_path
+from quire.engine.layout import Layout
+from quire.engine.records import format as records
+from quire.engine.records.block_ref import BlockRef
+from quire.engine.records.checkpoint_file import Checkpoint, decode
+from quire.engine.records.local_tail import placed
+from quire.engine.store import EmbeddedStore
+from quire.env import Env, FileLock, check_env, check_file_system
+from quire.env.look_env import LookEnv
+from quire.errors import (
+    ArchiveCorrupt,
+    InvalidArgument,
+    QuireError,
+    StoreCorrupt,
+    StoreFailed,
+    StoreLocked,
+)
+from quire.ltds import LtdsReader, path_of
+from quire.moments import Moment
+from quire.rows.open_block import open_block
+from quire.store_path import checked_path
+
+from . import format, table
+from .choosing import choose
+from .manifest import BackupInfo, Manifest, ReportProgress, StoredObject, info_of
+from .object_reading import ByteStream, ObjectReading, damaged, reading
+
+RESTORING = ".restoring-"
+
+
+def restore(
+    url: str,
+    path: str | os.PathLike[str],
+    *,
+    number: int | None = None,
+    time: Moment | None = None,
+    report: ReportProgress | None = None,
+    env: Env | None = None,
+) -> BackupInfo:
+    """Make a store at `path` of a backup in the archive at `url`; as what that is listed.
+
+    The newest backup, or the newest one that is not after the record of this `number`, or not after
+    this `time`. There must be nothing at the path, or an empty directory. The store has the id of
+    the one that was backed up: docs/archive.md says what that means.
+
+    Either the whole store is there when it returns, verified, or nothing is. Raises BackupNotFound,
+    ArchiveCorrupt, ArchiveFailed, InvalidArgument, StoreLocked where another restore to that path
+    is under way, DiskFull, StoreFailed.
+    """
+    machine, target = check_env(env), Layout(checked_path(path))
+    with closing(open_objects(url, machine)) as objects:
+        manifest = choose(objects, number, time)
+        with errors_of_path(target):
+            _check_free(machine, target)
+            _remove_leftovers(machine, target)
+        check_file_system(machine, target.parent, network=False)
+        with reading(objects) as read:
+            _restore(machine, target, manifest, read, report or (lambda done, expected: None))
+        return info_of(manifest)
+
+
+def _restore(
+    env: Env, target: Layout, manifest: Manifest, read: ObjectReading, report: ReportProgress
+) -> None:
+    built = Layout(f"{target.path}{RESTORING}{env.random_u64():016x}")
+    try:
+        with errors_of_path(built):
+            env.make_directory(built.path)
+        lock = env.lock(built.lock, "quire restore")
+        try:
+            _BaseRestoring(env, built, manifest, read, report).run(lock)
+            _verify(env, built, manifest)
+            if env.exists(target.path):  # an empty directory
+                env.remove(target.path)
+            env.rename(built.path, target.path)
+        finally:
+            lock.release()
+    except BaseException:
+        with suppress(QuireError, OSError):
+            remove_tree(env, built.path)
+        raise
+    try:
+        env.sync_directory(target.parent)
+    except OSError as error:
+        raise StoreFailed(
+            f"the store at {target.path} is whole, but it is not known whether its name is durable "
+            f"({error!r}): remove it, and restore it once more"
+        ) from error
+
+
+def _check_free(env: Env, target: Layout) -> None:
+    if env.exists(target.path) and env.list_directory(target.path):
+        raise InvalidArgument(
+            f"{target.path} is there already: give a new path, or move what is there away"
+        )
+
+
+def _remove_leftovers(env: Env, target: Layout) -> None:
+    """Remove what restores to this path have left that were broken off (BR1)."""
+    prefix = target.path.rpartition("/")[2] + RESTORING
+    for name in env.list_directory(target.parent):
+        if name.startswith(prefix):
+            left = Layout(f"{target.parent.rstrip('/')}/{name}")
+            if env.is_locked(left.lock):
+                raise StoreLocked(
+                    f"another restore to {target.path} is under way, in {left.path}: wait for it"
+                )
+            remove_tree(env, left.path)
+
+
+def remove_tree(env: Env, path: str) -> None:
+    """Remove a directory, if it is there, and all that is in it."""
+    try:
+        names = env.list_directory(path)
+    except NotADirectoryError:
+        env.remove(path)
+        return
+    except FileNotFoundError:
+        return
+    for name in names:
+        remove_tree(env, f"{path}/{name}")
+    env.remove(path)
+
+
+def _verify(env: Env, built: Layout, manifest: Manifest) -> None:
+    """Recover the store as an opening would, changing nothing, and read all of it (BR2)."""
+    store = EmbeddedStore.open(built.path, env=LookEnv(env), create=False, background=False)
+    try:
+        report = store.admin.verify()
+    finally:
+        store.abandon("the restored store was verified")
+    if not report.ok:
+        raise ArchiveCorrupt(
+            f"backup {manifest.base} gives a store that is damaged: {report.damage[0]}; restore "
+            "another backup, and report this"
+        )
+    found = report.checked["number"], report.checked["state_hash"]
+    if found != (manifest.number, manifest.state_hash):
+        raise ArchiveCorrupt(
+            f"backup {manifest.base} gives another state than the store had at record "
+            f"{manifest.number}: {found}; restore another backup, and report this"
+        )
+
+
+def _placed(prepared: Iterable[tuple[str, int]], addresses: list[int]) -> Iterator[str]:
+    """Yield the records of prepared transactions with the places of their blocks."""
+    for text, count in prepared:
+        own, addresses = addresses[:count], addresses[count:]
+        yield b2a_base64(placed(a2b_base64(text), own, 0), newline=False).decode()
+
+
+class _BaseRestoring:
+    """Builds the store of one base."""
+
+    def __init__(
+        self,
+        env: Env,
+        built: Layout,
+        manifest: Manifest,
+        read: ObjectReading,
+        report: ReportProgress,
+    ) -> None:
+        self._env = env
+        self._built = built
+        self._manifest = manifest
+        self._reading = read
+        self._report = report
+        self._store_id = int(manifest.store_id, 16)
+        self._done = 0
+
+    def run(self, lock: FileLock) -> None:
+        """Build it, durably but for its name."""
+        image = self._image()
+        prepared = image.document.pop(format.PREPARED, ())
+        try:
+            builder = StoreBuilder(self._env, self._built, lock, image)
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, QuireError):
+                raise
+            raise damaged(
+                self._manifest.state.name, f"it contradicts itself ({error!r})"
+            ) from error
+        with closing(builder):
+            for stored in self._manifest.files:
+                self._copy_file(stored)
+            addresses = self._place_blocks(builder)
+            builder.finish(_placed(prepared, addresses))
+
+    def _image(self) -> Checkpoint:
+        stored = self._manifest.state
+        try:
+            image = decode(self._reading.whole(stored), stored.name)
+        except StoreCorrupt as error:
+            raise damaged(stored.name, str(error)) from error
+        if image.store_id != self._store_id:
+            raise damaged(stored.name, "it is of another store")
+        return image
+
+    def _copy_file(self, stored: StoredObject) -> None:
+        """Copy a large transaction's file, which is verified as an object and by its trailer."""
+        ltds_id = int(stored.name.removeprefix(format.FILES), 16)
+        path, end = path_of(self._built.ltds, ltds_id), 0
+        with closing(self._env.open_file(path, exclusive=True)) as file:
+            for _, data in self._reading.pieces([stored]):
+                file.write(end, data)
+                end += len(data)
+                self._advance(len(data))
+            file.sync()
+        with LtdsReader(self._env, self._built.ltds, ltds_id, self._store_id) as reader:
+            if f"{reader.checksum:016x}" != stored.trailer:
+                raise damaged(stored.name, "its trailer is another file's")
+
+    def _place_blocks(self, builder: StoreBuilder) -> list[int]:
+        """Copy all blocks; the addresses of those of prepared transactions."""
+        manifest, addresses = self._manifest, list[int]()
+        pairs = list(zip(manifest.tables, manifest.packs, strict=True))
+        stream = ByteStream(self._reading.pieces(stored for pair in pairs for stored in pair))
+        for number, (rows, pack) in enumerate(pairs):
+            end = 0
+            data = stream.take(rows.bytes)
+            for queue_id, ref in table.rows(data, rows.name, self._store_id, number):
+                if ref.kind == records.LTDS:
+                    builder.add_file(queue_id, ref)
+                    continue
+                block = self._block(stream.take(ref.length), ref, pack.name)
+                end += len(block)
+                if queue_id == format.PREPARED_QUEUE:
+                    addresses += builder.place([block])
+                else:
+                    builder.add_block(queue_id, ref, block)
+                self._advance(len(block))
+            if end != pack.bytes:
+                raise damaged(pack.name, "it is not as long as its records say")
+        return addresses
+
+    def _block(self, data: bytes, ref: BlockRef, name: str) -> bytes:
+        where = f"{name}, offset {ref.address}"
+        try:
+            block = open_block(data, where)
+        except StoreCorrupt as error:
+            raise damaged(name, str(error)) from error
+        if (block.checksum, block.count, block.length) != (ref.checksum, ref.count, ref.length):
+            raise damaged(where, "another block is there")
+        return data
+
+    def _advance(self, size: int) -> None:
+        self._done += size
+        self._report(self._done, self._manifest.payload_bytes)

@@ -1,0 +1,168 @@
+"""Manifests of bases, and other small documents of an archive. Layout: `format`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from quire.checksum import checksum
+from quire.env import Env
+from quire.errors import ArchiveCorrupt, ArchiveRefused, ObjectNotFound
+
+from . import format
+from .objects import Objects
+
+T = TypeVar("T")
+ReportProgress: TypeAlias = Callable[[int, int], None]
+"""Called now and then with the bytes that are done, and how many there are, nearly."""
+
+
+class StoredObject(Struct, frozen=True, omit_defaults=True):
+    """An object that a manifest names."""
+
+    name: str
+    bytes: int
+    checksum: str
+    trailer: str = ""  # of a large transaction's file: the checksum of its trailer
+
+
+class Manifest(Struct, frozen=True):
+    """All of a base."""
+
+    base: str
+    store_id: str
+    number: int
+    time_us: int
+    state_hash: str
+    payload_bytes: int
+    state: StoredObject
+    tables: list[StoredObject]
+    packs: list[StoredObject]
+    files: list[StoredObject]
+    version: int = format.VERSION
+
+    def objects(self) -> list[StoredObject]:
+        """Return all objects that it names."""
+        return [self.state, *self.tables, *self.packs, *self.files]
+
+
+class BackupInfo(Struct, frozen=True):
+    """A backup in an archive."""
+
+    base: str  # its name
+    number: int  # of the latest record that it has
+    time_us: int  # when it was made, microseconds since the epoch
+    bytes: int = 0  # of all its objects
+    objects: int = 0
+    state_hash: str = ""
+    damage: str = ""  # why it cannot be read; empty: its manifest is whole
+
+
+class BackupReport(Struct, frozen=True):
+    """A backup that was made."""
+
+    backup: BackupInfo
+    sent_bytes: int  # the part of it that was not in the archive before
+
+
+class _StoreDocument(Struct, frozen=True):
+    """The archive's store."""
+
+    store_id: str
+    made_us: int
+    version: int = format.VERSION
+
+
+class FoundManifest(Struct, frozen=True):
+    """A manifest in an archive; None: it is damaged."""
+
+    info: BackupInfo
+    manifest: Manifest | None = None
+
+
+def sealed(document: Struct) -> bytes:
+    """Return a document's bytes."""
+    text = msgspec.json.encode(document)
+    return f"{checksum(text):016x}\n".encode() + text
+
+
+def unsealed(kind: type[T], data: bytes, name: str) -> T:
+    """Return the document of the bytes. Raises ArchiveCorrupt, ArchiveRefused."""
+    digest, _, text = data.partition(b"\n")
+    if digest != f"{checksum(text):016x}".encode():
+        raise ArchiveCorrupt(f"the archive's object {name} is damaged: its checksum differs")
+    try:
+        if msgspec.json.decode(text).get("version") != format.VERSION:
+            raise ArchiveRefused(
+                f"the archive's object {name} is of a format that this release cannot read: use a "
+                "newer one"
+            )
+        return msgspec.json.decode(text, type=kind)
+    except (ValueError, AttributeError) as error:
+        raise ArchiveCorrupt(f"the archive's object {name} is damaged ({error})") from None
+
+
+def check_store(objects: Objects, env: Env, store_id: int) -> None:
+    """Make the archive this store's, if it is nobody's. Raises ArchiveRefused for another's."""
+    own = f"{store_id:016x}"
+    try:
+        data = objects.read(format.STORE)
+    except ObjectNotFound:
+        objects.create(format.STORE, sealed(_StoreDocument(own, env.now_us())))
+        data = objects.read(format.STORE)
+    found = unsealed(_StoreDocument, data, format.STORE)
+    if found.store_id != own:
+        raise ArchiveRefused(
+            f"{objects.url} is the archive of store {found.store_id}, and this one is {own}: give "
+            "another place"
+        )
+
+
+def manifests(objects: Objects) -> list[FoundManifest]:
+    """Return all that there are, the oldest first. Raises ArchiveFailed."""
+    found = []
+    for listed in objects.list(format.BASES):
+        base, _, name = listed.name.removeprefix(format.BASES).partition("/")
+        if name != format.MANIFEST:
+            continue
+        try:
+            manifest = unsealed(Manifest, objects.read(listed.name), listed.name)
+            if manifest.base != base:
+                raise ArchiveCorrupt(f"the archive's object {listed.name} is another base's")
+        except ObjectNotFound:  # removed meanwhile
+            continue
+        except (ArchiveCorrupt, ArchiveRefused) as error:
+            found.append(FoundManifest(_damaged(base, listed.modified_us, str(error))))
+        else:
+            found.append(FoundManifest(info_of(manifest), manifest))
+    return sorted(found, key=lambda each: (each.info.time_us, each.info.number, each.info.base))
+
+
+def _damaged(base: str, time_us: int, reason: str) -> BackupInfo:
+    try:
+        number = int(base.partition("-")[0], 16)
+    except ValueError:
+        number = 0
+    return BackupInfo(base, number, time_us, damage=reason)
+
+
+def info_of(manifest: Manifest) -> BackupInfo:
+    """Return a backup as it is listed."""
+    objects = manifest.objects()
+    return BackupInfo(
+        manifest.base, manifest.number, manifest.time_us, sum(each.bytes for each in objects),
+        len(objects), manifest.state_hash,
+    )  # fmt: skip
+
+
+def names_of(found: Iterable[FoundManifest]) -> set[str]:
+    """Return the names of all objects of these bases, their manifests among them."""
+    names = {format.STORE}
+    for each in found:
+        names.add(format.manifest_name(each.info.base))
+        if each.manifest is not None:
+            names.update(stored.name for stored in each.manifest.objects())
+    return names

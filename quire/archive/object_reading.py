@@ -1,0 +1,129 @@
+"""Reading whole objects, verified against what a manifest says of them.
+
+Many reads are under way at a time where each goes to another machine; memory is bounded by them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+from xxhash import xxh3_64
+
+from quire.archive.objects import Objects
+from quire.archive.objects.directory import DirectoryObjects
+from quire.errors import ArchiveCorrupt, ObjectNotFound
+
+from .limits import READ_BYTES, READS_AT_ONCE
+from .manifest import StoredObject
+
+PieceRead = tuple[StoredObject, int]
+"""A piece of an object: its offset."""
+
+
+class ObjectReading:
+    """Reads objects of one archive."""
+
+    def __init__(self, objects: Objects, pool: ThreadPoolExecutor | None) -> None:
+        self._objects = objects
+        self._pool = pool
+
+    def pieces(self, stored: Iterable[StoredObject]) -> Iterator[tuple[StoredObject, bytes]]:
+        """Yield the bytes of objects, one object after another, piece by piece.
+
+        At an object's end its size and checksum are compared. Raises ArchiveCorrupt.
+        """
+        digest, size = xxh3_64(), 0
+        for (each, offset), data in self._read(_reads(stored)):
+            if not offset:
+                digest, size = xxh3_64(), 0
+            digest.update(data)
+            size += len(data)
+            if len(data) != min(READ_BYTES, each.bytes - offset):
+                raise damaged(each.name, f"it has not {each.bytes} bytes")
+            if size == each.bytes and digest.hexdigest() != each.checksum:
+                raise damaged(each.name, "its checksum differs")
+            if data:
+                yield each, data
+
+    def whole(self, stored: StoredObject) -> bytes:
+        """Return an object's bytes. Raises ArchiveCorrupt."""
+        return b"".join(data for _, data in self.pieces([stored]))
+
+    def _read(self, reads: Iterator[PieceRead]) -> Iterator[tuple[PieceRead, bytes]]:
+        if self._pool is None:
+            for read in reads:
+                yield read, self._piece(read)
+            return
+        waiting: deque[tuple[PieceRead, Future[bytes]]] = deque()
+        try:
+            for read in reads:
+                waiting.append((read, self._pool.submit(self._piece, read)))
+                if len(waiting) == READS_AT_ONCE:
+                    first, found = waiting.popleft()
+                    yield first, found.result()
+            while waiting:
+                first, found = waiting.popleft()
+                yield first, found.result()
+        finally:
+            for _, found in waiting:
+                found.cancel()
+
+    def _piece(self, read: PieceRead) -> bytes:
+        stored, offset = read
+        length = min(READ_BYTES, stored.bytes - offset)
+        if offset + length == stored.bytes:
+            length += 1  # so that one that is longer is found
+        try:
+            return self._objects.read(stored.name, offset, length)
+        except ObjectNotFound:
+            raise damaged(stored.name, "it is missing") from None
+
+
+@contextmanager
+def reading(objects: Objects) -> Iterator[ObjectReading]:
+    """Give what reads objects for a block."""
+    if isinstance(objects, DirectoryObjects):
+        yield ObjectReading(objects, None)
+        return
+    with ThreadPoolExecutor(READS_AT_ONCE, "quire-archive") as pool:
+        yield ObjectReading(objects, pool)
+
+
+def damaged(name: str, reason: str) -> ArchiveCorrupt:
+    """Return the error for an object that is not what its manifest says."""
+    return ArchiveCorrupt(
+        f"the archive's object {name} is damaged: {reason}; restore another backup (`quire "
+        "backups` lists them), and make a new one"
+    )
+
+
+def _reads(stored: Iterable[StoredObject]) -> Iterator[PieceRead]:
+    for each in stored:
+        for offset in range(0, max(each.bytes, 1), READ_BYTES):
+            yield each, offset
+
+
+class ByteStream:
+    """The bytes of objects, one after another, taken in any lengths."""
+
+    def __init__(self, pieces: Iterator[tuple[StoredObject, bytes]]) -> None:
+        self._pieces = pieces
+        self._piece, self._offset = b"", 0
+
+    def take(self, length: int) -> bytes:
+        """Return the next bytes, fewer only at the end of all."""
+        parts = []
+        while length:
+            if self._offset == len(self._piece):
+                _, self._piece = next(self._pieces, (None, b""))
+                self._offset = 0
+                if not self._piece:
+                    break
+            part = self._piece[self._offset : self._offset + length]
+            self._offset += len(part)
+            length -= len(part)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
