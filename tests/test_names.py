@@ -14,6 +14,7 @@ import pytest
 from tests.source_tree import ROOT, own_files, parsed
 
 PLAIN_FOLDERS = (
+    "quire/archive",
     "quire/batches", "quire/block", "quire/cli", "quire/databases", "quire/definitions",
     "quire/env", "quire/libraries", "quire/messages", "quire/rows", "quire/selectors",
     "quire/testing", "journal", "ltds", "writebuffer", "coordination", "bench", "demo", "examples",

@@ -24,6 +24,9 @@ def test_the_suite_of_object_stores() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", SUITE]
     suite = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert suite.returncode == 0, suite.stdout + suite.stderr
+    left_out = [line for line in suite.stdout.splitlines() if line.startswith("SKIPPED")]
+    if left_out:
+        pytest.skip(f"passed, but for: {left_out[0]}")
 
 
 def test_the_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from quire.archive.limits import TEMPORARY_AGE_SECONDS
 from quire.archive.objects import Objects, open_objects
 from quire.env import OsEnv
 from quire.errors import ArchiveFailed, DiskFull, InvalidArgument, ObjectNotFound
-from quire.testing import SimEnv, enumerate_crashes
+from quire.testing import Call, SimEnv, enumerate_crashes
 
 ARCHIVE = "/archives/store"
 
@@ -86,6 +86,37 @@ def test_a_process_that_takes_up_the_work_loses_nothing(seed: int) -> None:
         workload, check, Oracle, seed=seed, rounds=1, every=7, resume=workload
     )
     assert cases > 200
+
+
+class Killed(BaseException):
+    """The end of a simulated process."""
+
+
+@pytest.mark.crash
+def test_what_a_killed_process_left_is_durable_once_it_is_found() -> None:
+    """[DO1, DO4] Killed before any call: what the next one reads, or finds in its way, stays."""
+    whole = SimEnv()
+    workload(whole, Oracle())
+    seen = 0
+    for last in range(1, whole.calls.last_number):
+        env, oracle = SimEnv(), Oracle()
+
+        def kill(call: Call, last: int = last) -> None:
+            if call.number > last:
+                raise Killed
+
+        env.before_call = kill
+        with pytest.raises(Killed):
+            workload(env, oracle)
+        check(env.kill(), oracle)
+        after = env.kill()
+        objects = open_objects(ARCHIVE, after)
+        names = [name for name in oracle.tried if not objects.create(name, b"new")]
+        after = after.crash(outcome="lost")
+        for name in names:
+            assert open_objects(ARCHIVE, after).read(name) in oracle.tried[name]
+        seen += bool(names)
+    assert seen > 20
 
 
 def hasty(env: SimEnv, oracle: Oracle) -> None:
