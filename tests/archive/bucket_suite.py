@@ -204,6 +204,26 @@ class TestFailures:
             assert "127.0.0.1" not in text
         assert len(server.requests) == 2
 
+    def test_what_was_not_set_is_said(
+        self, scripted: Start, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Plain HTTP that nobody allowed; no credentials, and a machine that has no role."""
+        server = scripted("404 Not Found")
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", server.url)
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+        monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+        objects = open_objects(URL, SimEnv())
+        for call in (lambda: objects.create("a", b"x"), lambda: objects.read("a")):
+            with pytest.raises(ArchiveFailed, match=r"no credentials.*machine's role"):
+                call()
+        assert server.requests
+        assert not any("bucket" in request for request in server.requests)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+        monkeypatch.delenv("AWS_ALLOW_HTTP")
+        with pytest.raises(ArchiveFailed, match=r"without TLS.*AWS_ALLOW_HTTP=true"):
+            open_objects(URL, SimEnv()).create("a", b"x")
+
     def test_a_lost_answer_is_found_out(self, scripted: Start) -> None:
         """[RO1] Broken off, then refused, then read: the own object, or another's."""
         for found, is_own in ((part(b"own"), True), (part(b"fore", size=7), False)):

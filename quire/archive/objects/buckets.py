@@ -59,8 +59,17 @@ _REMEDIES: Final = {
     "401": "give credentials, by the environment or the machine's role",
     "403": "give credentials with the rights to read, write, list and delete there",
     "404": "make the bucket, or give the URL of another",
-    "another region": "give its region by the environment",
 }
+# What the library says where it is set up wrongly, what that means, and what to do then.
+_SETTINGS: Final = (
+    (r"BareRedirect", "another region", "give its region by the environment"),
+    (r"BadScheme", "an address without TLS", "allow that by AWS_ALLOW_HTTP=true"),
+    (
+        r"api/token|meta-data|computeMetadata|metadata/identity|TokenRequest",
+        "no credentials",
+        "give credentials, by the environment or the machine's role",
+    ),
+)
 
 
 class _Library:
@@ -203,27 +212,30 @@ class BucketObjects:
     def _translated(self, error: Exception, doing: str, name: str) -> ArchiveError:
         words = str(error)
         status, code, kind = (_first(pattern, words) for pattern in (_STATUS, _CODE, _KIND))
+        setting = next((each for each in _SETTINGS if re.search(each[0], words)), None)
         is_gone = isinstance(error, FileNotFoundError) and code not in _NO_BUCKET
-        if is_gone and doing in ("read", "delete"):
+        if is_gone and setting is None and doing in ("read", "delete"):
             return ObjectNotFound(f"there is no object {name} in {self.url}")
+        if setting is not None:
+            return self._failure(doing, name, setting[1], remedy=setting[2])
         if status == "501" and doing == "make":
             return ArchiveRefused(
                 f"{self.url}: its server makes no object exclusively, and so is not fit for an"
                 " archive; give a place on one that knows the header If-None-Match"
             )
-        if "BareRedirect" in words:
-            status = "another region"
         reason = " ".join(filter(None, (status, code))) or _KINDS.get(kind, "a broken connection")
         may_pass = status in _PASSING or code in _PASSING
         if not status:
-            may_pass = bool(kind) and "kind: Builder" not in words
+            may_pass = bool(kind)
             reason = reason if may_pass else "no request could be made, or its answer be read"
-        return self._failure(doing, name, reason, may_pass=may_pass, status=status)
+        return self._failure(
+            doing, name, reason, may_pass=may_pass, remedy=_REMEDIES.get(status, "")
+        )
 
     def _failure(
-        self, doing: str, name: str, reason: str, *, may_pass: bool, status: str = ""
+        self, doing: str, name: str, reason: str, *, may_pass: bool = False, remedy: str = ""
     ) -> ArchiveFailed:
-        remedy = _REMEDIES.get(status, "look after its settings, its credentials and its server")
+        remedy = remedy or "look after its settings, its credentials and its server"
         failure = ArchiveFailed(
             f"{self.url}: cannot {doing} {name or 'objects'} ({reason})"
             + ("" if may_pass else f"; {remedy}, then repeat the operation")
