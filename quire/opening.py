@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,7 +23,6 @@ from quire.errors import InvalidArgument, QuireError, StoreFailed, StoreLocked
 from quire.libraries.late_imports import importing
 from quire.limits import DEFAULT_CALL_TIMEOUT, JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
 from quire.loggers import logger
-from quire.store_path import checked_path
 
 from .calls.signal_safety import made, waiting
 from .env.memory_env import IN_MEMORY
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .remote.server.signals import SignalFlag
 
 _log = logger("quire.opening")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def open(
@@ -286,3 +287,31 @@ def open_or_serve(
             started = OwnerProcess(env, path, linger, create=create, further=allowed)
             retry_at = now + 1.0
         env.sleep(JOIN_POLL_SECONDS)
+
+
+def checked_path(path: object) -> str:
+    """The absolute path of a store on a disk. Raises InvalidArgument for what is no such path."""
+    try:
+        text = os.fsdecode(path)  # type: ignore[arg-type]
+    except TypeError:
+        text = ""
+    if not text or "\0" in text:  # the first would be the working directory
+        in_memory = "" if path is not None else f", or {IN_MEMORY!r} for a store in memory"
+        raise InvalidArgument(f"path is {path!r}: give the path of a directory{in_memory}")
+    if _URL.match(text):
+        raise InvalidArgument(
+            f"{text!r} is a URL: give the path of a directory; quire.connect takes the URL of an "
+            "owner's socket"
+        )
+    if text == IN_MEMORY:
+        raise InvalidArgument(
+            f"{text!r} is a store in the memory of one process, which opens it by quire.open: give "
+            "the path of a directory"
+        )
+    try:
+        return os.path.abspath(text)
+    except FileNotFoundError:
+        raise InvalidArgument(
+            f"path {text!r} begins in the working directory, which is not there any more: go to "
+            "another one, or give a path from / on"
+        ) from None

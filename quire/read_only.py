@@ -19,9 +19,8 @@ from quire.errors import ConnectionLost, QuireError, StoreClosed, StoreLocked
 from quire.interface.store import Store
 from quire.libraries.late_imports import importing
 from quire.limits import JOIN_POLL_SECONDS, JOIN_SECONDS
-from quire.opening import another_users
+from quire.opening import another_users, checked_path
 from quire.remote.client.joining import forbidden, join
-from quire.store_path import checked_path
 
 T = TypeVar("T")
 

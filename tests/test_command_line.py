@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from quire.cli import main
-from quire.cli.command import Command, ExitStatus
+from quire.cli.command import ARCHIVE, Command, ExitStatus
 from quire.cli.command_line import CommandParser, read_line
 from quire.cli.command_table import NAMES, SUBJECTS, commands
 from quire.cli.error_hints import in_commands
@@ -142,7 +142,7 @@ def test_the_help_of_a_command(command: Command, capsys: pytest.CaptureFixture[s
             main(line.split())
         assert not end.value.code
         text = capsys.readouterr().out
-        assert text.startswith(f"usage: quire {command.name} PATH")
+        assert text.startswith(f"usage: quire {command.name} {command.place[0]}")
         assert max(map(len, text.splitlines())) <= 100
         for option in CommandParser(command).option_names():
             assert option in text
@@ -408,6 +408,7 @@ def test_paths_that_hold_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[
         line = [*command.name.split(), str(tmp_path / "none"), *given, *options]
         assert main(line) == ExitStatus.ERROR, line
         errors = capsys.readouterr().err
-        assert errors.startswith("quire: StoreNotFound: "), line
+        missing = "BackupNotFound" if command.place == ARCHIVE else "StoreNotFound"
+        assert errors.startswith(f"quire: {missing}: "), line
         assert errors.count("\n") == 1
     assert list(tmp_path.iterdir()) == []

@@ -14,11 +14,11 @@ from quire.arguments import (
 )
 from quire.definitions.source_pattern import is_pattern
 from quire.engine.checkpoints.store_files import Opened
-from quire.engine.inspection.leased_state import lease_state
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
 from quire.engine.upkeep.maintenance import Maintenance
 from quire.interface.awaited import PUT, REMOVAL, Awaited
+from quire.libraries.late_imports import importing
 from quire.moments import Duration
 from quire.reports.info import Lease, StateLease
 
@@ -86,6 +86,9 @@ class IntegrationHandlers:
         return self._leases.take(found, check_seconds(seconds), check_flag("gaps", gaps))
 
     def lease_state(self, seconds: Duration) -> StateLease:
+        with importing():  # which few owners are asked for
+            from quire.engine.inspection.leased_state import lease_state
+
         return lease_state(self._opened, self._context, self._leases, check_seconds(seconds))
 
     def renew_lease(self, lease_id: int, seconds: Duration) -> None:

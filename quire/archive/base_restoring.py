@@ -38,7 +38,6 @@ from quire.errors import (
 from quire.ltds import LtdsReader, path_of
 from quire.moments import Moment
 from quire.rows.open_block import open_block
-from quire.store_path import checked_path
 
 from . import format, table
 from .choosing import choose
@@ -67,7 +66,7 @@ def restore(
     ArchiveCorrupt, ArchiveFailed, InvalidArgument, StoreLocked where another restore to that path
     is under way, DiskFull, StoreFailed.
     """
-    machine, target = check_env(env), Layout(checked_path(path))
+    machine, target = check_env(env), Layout(os.fspath(path))
     with closing(open_objects(url, machine)) as objects:
         manifest = choose(objects, number, time)
         with errors_of_path(target):

@@ -23,6 +23,11 @@ def backups(url: str, *, env: Env | None = None) -> list[BackupInfo]:
         return [each.info for each in manifests(objects)]
 
 
+def no_backup(url: str) -> BackupNotFound:
+    """Return the error for a place where no backup is."""
+    return BackupNotFound(f"{url} has no backup: correct the place, or make one (quire backup)")
+
+
 def choose(objects: Objects, number: int | None, time: Moment | None) -> Manifest:
     """Return the newest backup whose latest record, or time, is not after what is given.
 
@@ -36,9 +41,7 @@ def choose(objects: Objects, number: int | None, time: Moment | None) -> Manifes
     found = manifests(objects)
     fitting = [each for each in found if _fits(each.info, number, time_us)]
     if not found:
-        raise BackupNotFound(
-            f"{objects.url} has no backup: correct the place, or make one there (quire backup)"
-        )
+        raise no_backup(objects.url)
     if not fitting:
         first, last = found[0].info, found[-1].info
         raise BackupNotFound(

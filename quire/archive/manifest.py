@@ -13,7 +13,7 @@ from quire.env import Env
 from quire.errors import ArchiveCorrupt, ArchiveRefused, ObjectNotFound
 
 from . import format
-from .objects import Objects
+from .objects import Objects, probe
 
 T = TypeVar("T")
 ReportProgress: TypeAlias = Callable[[int, int], None]
@@ -111,6 +111,7 @@ def check_store(objects: Objects, env: Env, store_id: int) -> None:
     try:
         data = objects.read(format.STORE)
     except ObjectNotFound:
+        probe(objects, env)
         objects.create(format.STORE, sealed(_StoreDocument(own, env.now_us())))
         data = objects.read(format.STORE)
     found = unsealed(_StoreDocument, data, format.STORE)

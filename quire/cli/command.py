@@ -32,6 +32,9 @@ def argument(*names: str, **settings: Any) -> Argument:
 JSON: Final = argument("--json", action="store_true", help="as JSON")
 
 
+ARCHIVE: Final = ("URL", "the archive: a directory, or the URL of an object store")
+
+
 class Command(NamedTuple):
     """A command; `quire NAME PATH ...`."""
 
@@ -41,3 +44,4 @@ class Command(NamedTuple):
     arguments: tuple[Argument, ...] = ()  # behind the path
     more: str = ""  # what its --help says besides: paragraphs, and lines to try
     calls: tuple[str, ...] = ()  # the calls of a program that do the same, as errors name them
+    place: tuple[str, str] = ("PATH", "the store's directory")  # the first argument, and its help

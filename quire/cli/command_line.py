@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 from quire import __version__
 from quire.definitions.near_names import nearest
 
-from .command import Command, ExitStatus
+from .command import ARCHIVE, Command, ExitStatus
 from .command_table import NAMES, SUBJECTS, command_named
 
 _NUMBER: Final = re.compile(r"-\d+\.?\d*|-\.\d+")
@@ -73,12 +73,14 @@ class CommandParser(argparse.ArgumentParser):
             allow_abbrev=False,
         )
         self.set_defaults(run=command.run, command=command.name)
-        self.add_argument("path", metavar="PATH", help="the store's directory")
-        self.add_argument(
-            "--network-file-system",
-            action="store_true",
-            help="the store may be opened on one (docs/deployment.md)",
-        )
+        place, text = command.place
+        self.add_argument("path", metavar=place, help=text)
+        if place != ARCHIVE[0]:
+            self.add_argument(
+                "--network-file-system",
+                action="store_true",
+                help="the store may be opened on one (docs/deployment.md)",
+            )
         for add_argument in command.arguments:
             add_argument(self)
         words = [_shown(action) for action in self._get_positional_actions()]

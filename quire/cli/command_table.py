@@ -9,6 +9,7 @@ from typing import Final
 from .command import Command
 from .commands import (
     aliases,
+    archives,
     checking,
     getting,
     graphs,
@@ -42,6 +43,7 @@ SUBJECTS: Final[dict[str, tuple[tuple[ModuleType, str], ...]]] = {
     "the store": (
         (serving, "serve, status, disable, enable"),
         (checking, "verify, dump, catalog, checkpoint"),
+        (archives, "backup, backups, restore"),
     ),
     "graphs of steps on Spark": (
         (

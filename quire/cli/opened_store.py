@@ -8,8 +8,8 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from quire.libraries.late_imports import importing
+from quire.opening import checked_path
 from quire.opening import open as open_store
-from quire.store_path import checked_path
 
 from .command import RunCommand
 

@@ -82,6 +82,13 @@ def moment(text: str) -> float:
     )
 
 
+def record_or_moment(text: str) -> tuple[int | None, float | None]:
+    """Return the number of a record, or a point in time."""
+    if text.isascii() and text.isdecimal():
+        return int(text), None
+    return None, moment(text)
+
+
 START: Final = (
     "earliest, latest, a position, a time (2025-01-31T12:00:00, 1738324800.0) or id:NUMBER"
 )

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from quire.env import Env, OsEnv, check_env
 from quire.libraries.late_imports import importing
-from quire.store_path import checked_path
+from quire.opening import checked_path
 
 if TYPE_CHECKING:
     from .items import Item

@@ -31,12 +31,12 @@ from quire.graphs import (
     write_drawing,
 )
 from quire.interface.starts import Start, Time
+from quire.opening import checked_path
 from quire.sizes import Size
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import DEFAULT_POISON_SECONDS, DEFAULT_POISON_SHARE
 from quire.spark_graphs.pyspark_features import check_stream_source
 from quire.spark_graphs.writing.sink_writer import target_at
-from quire.store_path import checked_path
 
 from .backfill import Backfill
 from .batches.task_store import StoreFiles

@@ -12,9 +12,14 @@ from quire.cli.printing import print_listing
 from quire.cli.typed_values import count, place
 from quire.libraries.late_imports import importing
 
+from . import archives
+
 
 def _verify(options: argparse.Namespace) -> int:
-    report = seen(options, lambda store: store.admin.verify(contents=options.contents))
+    if archives.is_archive(options.path):
+        report = archives.verified(options.path)
+    else:
+        report = seen(options, lambda store: store.admin.verify(contents=options.contents))
     for finding in report.findings:
         print(f"warning: {finding}" if finding in report.warnings else finding)
     if report.ok and "state_hash" in report.checked:
@@ -73,9 +78,10 @@ def _dump(options: argparse.Namespace) -> int:
 COMMANDS: Final = (
     Command(
         "verify",
-        "check every byte of a store",
+        "check every byte of a store, or of an archive",
         _verify,
         (argument("--contents", action="store_true", help="and tell a digest of all messages"),),
+        "PATH may be the URL, or the directory, of an archive: all backups are read back then.\n\n"
         "The exit status is 1 where damage was found. A warning leaves it 0: the journal's end\n"
         "was cut when the store was opened, as after a power failure. If there was none, the\n"
         "last commit may be lost.",

@@ -12,8 +12,8 @@ from quire.cli.opened_store import calling, creation, opened, seen, source_parts
 from quire.cli.printing import fields_of, print_json, print_table
 from quire.cli.typed_values import add_where, count, number, properties, size
 from quire.definitions.properties import MADE_WITH
+from quire.opening import checked_path
 from quire.opening import open as open_store
-from quire.store_path import checked_path
 
 QueuesAndReaders = tuple[list[Any], dict[str, list[Any]]]
 

@@ -1,0 +1,116 @@
+"""The commands for archives, and the calls beside an owner in another process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from quire import archive
+from quire.cli import main
+from quire.cli.command import ExitStatus
+from quire.errors import ConnectionLost, PositionLost
+from quire.opening import open as open_store
+from tests.behaviour.forms import WITH_CALLBACKS, AnyStore, clock, owner, store
+from tests.kit.programs import OWNER
+
+__all__ = ["clock", "owner", "store"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str, status: int = ExitStatus.DONE) -> str:
+    """The output of a command, and its errors."""
+    assert main([*words]) == status, capsys.readouterr()
+    return "".join(capsys.readouterr())
+
+
+def test_commands(store_path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A backup of a store that nobody has open, listed, verified, restored; old ones removed."""
+    place, restored = str(tmp_path / "archive"), str(tmp_path / "restored.quire")
+    run(capsys, "create-queue", store_path, "orders")
+    run(capsys, "put", store_path, "orders", "apples")
+    assert run(capsys, "backup", store_path, place).startswith("backup of record 2, ")
+    run(capsys, "put", store_path, "orders", "pears")
+    made = json.loads(run(capsys, "backup", store_path, f"file://{place}", "--json"))
+    assert made["backup"]["number"] == 3
+    assert "2 warnings" not in run(capsys, "verify", place)
+    assert run(capsys, "verify", f"file://{place}") == "ok\n"
+    heads, first, second = run(capsys, "backups", place).splitlines()
+    assert heads.split() == ["TIME", "RECORD", "BYTES", "STATE"]
+    assert (first.split()[1], second.split()[1]) == ("2", "3")
+    assert made["backup"] in json.loads(run(capsys, "backups", place, "--json"))
+    assert "record 2" in run(capsys, "restore", place, restored, "--at", "2")
+    assert run(capsys, "browse", restored, "orders") == "apples\n"
+    errors = run(capsys, "restore", place, restored, status=ExitStatus.ERROR)
+    assert "is there already" in errors
+    errors = run(capsys, "restore", place, f"{restored}2", "--at", "1", status=ExitStatus.ERROR)
+    assert "the earliest one is of record 2" in errors
+    assert "record 3" in run(capsys, "restore", place, f"{restored}2", "--at", "2099-01-01")
+    assert run(capsys, "browse", f"{restored}2", "orders") == "apples\npears\n"
+    assert "2 older backups removed" in run(
+        capsys, "backup", store_path, place, "--keep", "0.000001"
+    )
+    assert len(json.loads(run(capsys, "backups", place, "--json"))) == 1
+    [pack] = (tmp_path / "archive" / "packs").iterdir()
+    pack.unlink()
+    errors = run(capsys, "verify", place, status=ExitStatus.ERROR)
+    assert pack.name in errors
+    assert "1 findings of damage" in errors
+
+
+@pytest.mark.parametrize("store", WITH_CALLBACKS, indirect=True)
+def test_every_form_of_a_store_is_backed_up(store: AnyStore, tmp_path: Path) -> None:
+    """By the process that owns it, or one that has joined it, while others put and get."""
+    place, restored = str(tmp_path / "archive"), str(tmp_path / "restored.quire")
+    store.create_queue("q", kind="work")
+    store.put_many("q", [b"%d" % number * 500 for number in range(300)])
+    store.put("q", bytes(300_000))
+    done = threading.Event()
+
+    def churn() -> None:
+        while not done.is_set():
+            store.put("q", b"more")
+            store.get("q")
+
+    other = threading.Thread(target=churn)
+    other.start()
+    try:
+        made = archive.backup(store, place)
+    finally:
+        done.set()
+        other.join()
+    assert archive.verify(place).ok
+    archive.restore(place, restored)
+    with open_store(restored, create=False) as found:
+        report = found.admin.verify()
+        assert report.ok
+        assert report.checked["state_hash"] == made.backup.state_hash
+        assert 1 <= found.queue("q").messages <= 302
+
+
+def test_a_backup_beside_an_owner(store_path: str, tmp_path: Path) -> None:
+    """The command joins it; where that owner is killed meanwhile there is no backup."""
+    place = str(tmp_path / "archive")
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, store_path],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert main(["create-queue", store_path, "q"]) == ExitStatus.DONE
+        assert main(["put", store_path, "q", "x" * 1000]) == ExitStatus.DONE
+        assert main(["backup", store_path, place]) == ExitStatus.DONE
+        with open_store(store_path, create=False) as joined:
+            assert joined.role == "joined"
+
+            def strike(done: int, expected: int) -> None:
+                process.kill()
+                process.wait()
+
+            with pytest.raises((PositionLost, ConnectionLost)):
+                archive.backup(joined, place, report=strike)
+        assert len(archive.backups(place)) == 1
+    assert main(["verify", store_path]) == ExitStatus.DONE
