@@ -38,7 +38,6 @@ DELETE_BATCH: Final = 1000
 
 # The parts of an upload that are on their way at a time, and in memory; S3 takes 10,000 in all.
 CONCURRENT_PARTS: Final = 4
-PART_TRIES: Final = 4
 MAX_UPLOAD_BYTES: Final = 10_000 * TRANSFER_BYTES
 
 # The blocks of a base go into objects of so many bytes: few requests for a large store, and a small

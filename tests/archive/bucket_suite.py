@@ -21,6 +21,8 @@ from pathlib import Path
 
 import pytest
 
+import quire
+from quire.archive import backup, backups, restore, verify
 from quire.archive.limits import MAX_TRIES, TRANSFER_BYTES
 from quire.archive.objects import Objects, buckets, create_own, open_objects, probe
 from quire.archive.objects.buckets import BucketObjects
@@ -104,6 +106,22 @@ class TestServer:
         with pytest.raises(FileNotFoundError, match="the source is gone"):
             objects.upload("packs/1", pieces())
         assert list(objects.list()) == []
+
+    def test_a_store_is_backed_up_and_restored(self, objects: Objects, tmp_path: Path) -> None:
+        """What was in the store is in the restored one, also what went up in several parts."""
+        payload = OsEnv().random_u64().to_bytes(8, "little") * (2 * TRANSFER_BYTES // 8 + 1)
+        with quire.open(str(tmp_path / "store"), share=False) as store:
+            store.create_queue("q")
+            store.put_many("q", [b"%d" % number for number in range(1000)])
+            store.put("q", payload)
+            for _ in range(2):
+                backup(store, objects.url)
+        assert len(backups(objects.url)) == 2
+        assert verify(objects.url).ok
+        restore(objects.url, str(tmp_path / "restored"))
+        with quire.open(str(tmp_path / "restored"), share=False) as restored:
+            found = [bytes(message.payload) for message in restored.browse("q", 2000)]
+        assert found == [*(b"%d" % number for number in range(1000)), payload]
 
     def test_a_missing_bucket_is_named(self, objects: Objects) -> None:
         """Nothing is found missing there: it is an error, at once, and says what to do."""
@@ -236,6 +254,19 @@ class TestFailures:
         server = scripted("409 Conflict", missing, "409 Conflict", missing, "200 OK")
         create_own(open_objects(URL, SimEnv()), "a", b"own")
         assert len(server.requests) == 5
+
+    def test_a_part_of_a_large_upload_is_repeated(self, scripted: Start) -> None:
+        """Also where the pieces cannot be iterated again: the library has the part."""
+        begun = (
+            "<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
+        )
+        ended = "<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>"
+        etag = "200 OK\r\nETag: e\r\n"
+        answers = ("200 OK", begun.encode()), "503 Slow Down", (etag, b""), (etag, b"")
+        server = scripted(*answers, ("200 OK", ended.encode()))
+        pieces = iter([bytes(TRANSFER_BYTES), b"end"])
+        open_objects(URL, SimEnv()).upload("packs/1", pieces)
+        assert [request.split()[0] for request in server.requests] == ["POST", *["PUT"] * 3, "POST"]
 
     def test_a_short_read_is_repeated(self, scripted: Start) -> None:
         """A body that ends early, once, and again."""

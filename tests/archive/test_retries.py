@@ -7,9 +7,17 @@ from collections.abc import Iterable
 
 import pytest
 
-from quire.archive.limits import CREATE_TRIES, DELETE_BATCH, MAX_TRIES, RETRY_SECONDS
+from quire.archive import backup, base_checking, base_making, base_restoring, restore, verify
+from quire.archive.limits import (
+    CREATE_TRIES,
+    DELETE_BATCH,
+    MAX_TRIES,
+    RETRY_SECONDS,
+    TRANSFER_BYTES,
+)
 from quire.archive.objects import ObjectBytes, Objects, create_own, probe
 from quire.archive.objects.retries import RetriedObjects
+from quire.engine import EmbeddedStore
 from quire.errors import ArchiveFailed, ArchiveRefused
 from quire.testing import SimEnv
 from tests.kit.faulty_objects import FaultyObjects
@@ -169,22 +177,48 @@ def test_a_refusal_for_good_is_not_repeated() -> None:
     assert forbidding.calls == 1
 
 
-def test_pieces_that_can_be_iterated_again_are_sent_again(seed: int) -> None:
-    """A list is sent until it is there; an iterator once, and its failure is raised."""
+def test_pieces_are_sent_again(seed: int) -> None:
+    """Few of them, or such as can be iterated again; an iterator of many is sent once."""
     env = SimEnv(seed)
     memory, network = faulty(env, seed)
     objects = RetriedObjects(network, env)
+    many = [b"a" * TRANSFER_BYTES, b"b"]
     failed = 0
-    for number in range(40):
-        objects.upload(f"list/{number}", [b"a", b"b"])
-        assert memory.read(f"list/{number}") == b"ab"
+    for number in range(20):
+        objects.upload(f"few/{number}", iter([b"a", b"b"]))
+        assert memory.read(f"few/{number}") == b"ab"
+        objects.upload(f"many/{number}", many)
+        assert memory.size(f"many/{number}") == TRANSFER_BYTES + 1
         try:
-            objects.upload(f"iterator/{number}", iter([b"a", b"b"]))
+            objects.upload(f"iterator/{number}", iter(many))
         except ArchiveFailed:
             failed += 1
         else:
-            assert memory.read(f"iterator/{number}") == b"ab"
-    assert 0 < failed < 40
+            assert memory.size(f"iterator/{number}") == TRANSFER_BYTES + 1
+        network.land()
+        memory.contents.clear()
+    assert 0 < failed < 20
+
+
+def test_a_backup_over_a_bad_network_is_whole(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two backups, the second of what is new; what is restored has all of it."""
+    env = SimEnv(seed)
+    env.make_directory("/disk")
+    env.sync_directory("/")
+    _, network = faulty(env, seed, share=0.1)
+    for module in (base_making, base_restoring, base_checking):
+        monkeypatch.setattr(module, "open_objects", lambda url, env: RetriedObjects(network, env))
+    with EmbeddedStore.open("/disk/store", env=env, background=False) as store:
+        store.create_queue("q")
+        for content in ([b"x" * 5000] * 300, [b"later"]):
+            store.put_many("q", content)
+            backup(store, "archive", env=env)
+    assert verify("archive", env=env).ok
+    restore("archive", "/disk/restored", env=env)
+    with EmbeddedStore.open("/disk/restored", env=env, background=False) as restored:
+        found = [bytes(message.payload) for message in restored.browse("q")]
+    assert found == [*[b"x" * 5000] * 300, b"later"]
+    assert network.faults
 
 
 def test_many_are_deleted_by_some_requests(seed: int) -> None:

@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from itertools import chain
 from typing import Any, Final
 
 from quire.archive.limits import (
@@ -25,8 +24,9 @@ from quire.archive.limits import (
     CONCURRENT_PARTS,
     CONNECT_SECONDS,
     DELETE_BATCH,
+    MAX_TRIES,
     MAX_UPLOAD_BYTES,
-    PART_TRIES,
+    RETRY_SECONDS,
     TRANSFER_BYTES,
 )
 from quire.env import after_fork
@@ -112,7 +112,7 @@ class BucketObjects:
         self.url = url
         _library.use()
         self._store = _open_store(url, tries=1)
-        self._parts = _open_store(url, tries=PART_TRIES)
+        self._parts = _open_store(url, tries=MAX_TRIES)
 
     def create(self, name: str, data: ObjectBytes) -> bool:
         check_small(check_name(name), len(data))
@@ -130,15 +130,9 @@ class BucketObjects:
 
     def upload(self, name: str, pieces: Iterable[ObjectBytes]) -> None:
         check_name(name)
-        rest, head, size = iter(pieces), [], 0
-        for piece in rest:
-            head.append(bytes(piece))
-            size += len(piece)
-            if size > TRANSFER_BYTES:
-                break
-        else:
-            return self.overwrite(name, b"".join(head))
-        source = _UploadPieces(name, chain(head, rest))
+        if isinstance(pieces, list) and len(pieces) == 1 and len(pieces[0]) <= TRANSFER_BYTES:
+            return self.overwrite(name, pieces[0])
+        source = _UploadPieces(name, pieces)
         try:
             with self._request("write", name):
                 obstore.put(
@@ -285,7 +279,7 @@ def _open_store(url: str, tries: int) -> Any:
             },
             retry_config={
                 "max_retries": tries - 1,
-                "retry_timeout": timedelta(seconds=CALL_SECONDS),
+                "retry_timeout": timedelta(seconds=RETRY_SECONDS),
             },
             **options,
         )

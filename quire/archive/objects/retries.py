@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 from quire.archive.limits import (
@@ -59,8 +59,18 @@ class RetriedObjects:
         return self._repeated(create_or_find)
 
     def upload(self, name: str, pieces: Iterable[ObjectBytes]) -> None:
-        can_repeat = iter(pieces) is not pieces  # an iterator is used up by the first try
-        self._repeated(partial(self._objects.upload, name, pieces), MAX_TRIES if can_repeat else 1)
+        rest, head, size = iter(pieces), [], 0
+        for piece in rest:
+            head.append(bytes(piece))
+            size += len(piece)
+            if size > TRANSFER_BYTES:
+                break
+        else:
+            return self._repeated(partial(self._objects.upload, name, [b"".join(head)]))
+        if rest is not pieces:
+            return self._repeated(partial(self._objects.upload, name, pieces))
+        # An iterator is used up by the first try.
+        return self._repeated(partial(self._objects.upload, name, chain(head, rest)), max_tries=1)
 
     def overwrite(self, name: str, data: ObjectBytes) -> None:
         self._repeated(partial(self._objects.overwrite, name, data))

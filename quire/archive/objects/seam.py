@@ -51,7 +51,8 @@ class Objects(Protocol):
         """Make a large object piece by piece.
 
         The name is the caller's own, random or never used with other bytes: one of that name is
-        replaced. Pieces that can be iterated again are sent again after a failure that may pass.
+        replaced. After a failure that may pass the pieces are sent again, if there is little of
+        them or they can be iterated again; a part of a large upload is sent again anyhow.
         """
 
     def overwrite(self, name: str, data: ObjectBytes) -> None:
