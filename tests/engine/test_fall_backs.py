@@ -23,7 +23,7 @@ from quire.testing import SimEnv
 from tests.engine.fall_back_limits import LIMITS, NO_WAY, drawn_limits, drawn_options
 from tests.engine.fall_back_run import Run
 from tests.engine.fall_back_script import Script
-from tests.engine.fall_back_ways import TRANSITIONS, watched
+from tests.engine.fall_back_ways import WAYS, watched
 from tests.kit.limits import limited
 
 AT_ONCE = 40  # transactions of a script
@@ -84,7 +84,7 @@ def _compare_slice() -> Counter[str]:
 def test_promise_2_whatever_the_limits_are_transactions_do_the_same() -> None:
     """The slice that every run tries, in which each way is met."""
     met = _compare_slice()
-    assert [way for way in TRANSITIONS if not met[way]] == []
+    assert [way for way in WAYS if not met[way]] == []
 
 
 @pytest.mark.promise(2)
@@ -100,7 +100,7 @@ def test_promise_2_whatever_the_limits_are_many_transactions_do_the_same(
         met += compare(f"{rng.getrandbits(32):08x}")
     print(f"\n{sum(met.values())} steps by {len(met)} ways, the rarest: {met.most_common()[-5:]}")
     if rounds * PER_ROUND >= 250 * AT_ONCE:  # the rarest are met by one script of 15
-        assert [way for way in TRANSITIONS if not met[way]] == []
+        assert [way for way in WAYS if not met[way]] == []
 
 
 @pytest.mark.fuzz
