@@ -10,8 +10,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from typing import Any
 
 from xxhash import xxh3_64
@@ -27,7 +28,7 @@ from quire.interface.store_objects import StoreObject
 
 from . import format
 from .leased_store import LeasedStore
-from .limits import PACK_BYTES, READ_BYTES
+from .limits import PACK_BYTES, PACK_RECORDS, READ_BYTES
 from .manifest import (
     BackupReport,
     Manifest,
@@ -86,7 +87,7 @@ class _BaseMaking:
         self._leased = leased
         self._base = base
         self._report = report
-        self._sent = self._done = self._payload_bytes = 0
+        self._sent = self._payload_bytes = 0
         self._expected = leased.payload_bytes
 
     def run(self, newest: Manifest | None) -> BackupReport:
@@ -96,7 +97,8 @@ class _BaseMaking:
         packs: list[StoredObject] = []
         self._make_packs(tables, packs)
         files = self._make_files(newest)
-        state = self._make(format.state_name(self._base), [self._state()])
+        state_bytes = self._state()
+        state = self._make(format.state_name(self._base), partial(iter, [state_bytes]))
         leased.renew(now=True)  # so all of it was under the lease
         manifest = Manifest(
             self._base, f"{leased.image.store_id:016x}", lease.number, lease.time_us,
@@ -108,31 +110,44 @@ class _BaseMaking:
         return BackupReport(info_of(manifest), self._sent)
 
     def _make_packs(self, tables: list[StoredObject], packs: list[StoredObject]) -> None:
-        rows = _Ahead(self._leased.rows())
-        while rows.is_left:
+        rows = self._leased.rows()
+        while True:
             number = len(packs)
             table = TableBuilder(self._leased.image.store_id, number)
-            packs.append(self._make(format.pack_name(self._base, number), self._pack(rows, table)))
-            tables.append(self._make(format.table_name(self._base, number), [table.pack()]))
+            blocks = list(self._rows_of_a_pack(rows, table))
+            if not table.records:
+                return
+            name = format.pack_name(self._base, number)
+            packs.append(self._make(name, partial(self._pack, blocks)))
+            data = table.pack()
+            tables.append(self._make(format.table_name(self._base, number), partial(iter, [data])))
 
-    def _pack(self, rows: _Ahead, table: TableBuilder) -> Iterator[ObjectBytes]:
-        """Yield the bytes of a pack, whose records go into the table."""
-        piece, end = bytearray(), 0
+    def _rows_of_a_pack(
+        self, rows: Iterator[tuple[int, BlockRef]], table: TableBuilder
+    ) -> Iterator[BlockRef]:
+        """Yield the blocks of the next pack; all of its records go into the table."""
+        end = 0
         for queue_id, ref in rows:
             self._leased.renew()
             if ref.kind == records.LTDS:
                 table.add(queue_id, ref)
-                continue
-            data = self._leased.block(ref)
-            table.add(queue_id, ref._replace(address=end, kind=records.DATA))
-            end += len(data)
-            self._payload_bytes += len(data)
-            piece += data
+            else:
+                table.add(queue_id, ref._replace(address=end, kind=records.DATA))
+                end += ref.length
+                yield ref
+            if end >= PACK_BYTES or table.records == PACK_RECORDS:
+                break
+        self._payload_bytes += end
+
+    def _pack(self, blocks: Iterable[BlockRef]) -> Iterator[ObjectBytes]:
+        """Yield the bytes of a pack, some blocks at a time."""
+        piece = bytearray()
+        for ref in blocks:
+            self._leased.renew()
+            piece += self._leased.block(ref)
             if len(piece) >= READ_BYTES:
                 yield piece
                 piece = bytearray()
-            if end >= PACK_BYTES:
-                break
         if piece:
             yield piece
 
@@ -143,7 +158,7 @@ class _BaseMaking:
             name, trailer = format.file_name(ltds_id), f"{self._leased.trailer(ltds_id):016x}"
             stored = known.get(name)
             if stored is None or stored.trailer != trailer:
-                stored = self._make(name, self._leased.file(ltds_id), trailer)
+                stored = self._make(name, partial(self._leased.file, ltds_id), trailer)
             files.append(stored)
             self._payload_bytes += stored.bytes
         return files
@@ -166,38 +181,35 @@ class _BaseMaking:
             document[format.PREPARED] = prepared
         return bytes(encode(image.store_id, 0, document, numbers))
 
-    def _make(self, name: str, pieces: Iterable[ObjectBytes], trailer: str = "") -> StoredObject:
-        """Make an object; as the manifest names it."""
+    def _make(
+        self, name: str, pieces: Callable[[], Iterable[ObjectBytes]], trailer: str = ""
+    ) -> StoredObject:
+        """Make an object; as the manifest names it. `pieces`: called anew for each try."""
+        watched = _WatchedPieces(pieces, lambda size: self._advance(self._sent + size))
+        self._objects.upload(name, watched)
+        self._sent += watched.size
+        return StoredObject(name, watched.size, watched.checksum, trailer)
+
+    def _advance(self, done: int) -> None:
+        self._report(done, max(self._expected, done))
+
+
+class _WatchedPieces:
+    """The pieces of an object, which may be gone through again; their size and checksum."""
+
+    def __init__(
+        self, pieces: Callable[[], Iterable[ObjectBytes]], advance: Callable[[int], None]
+    ) -> None:
+        self._pieces = pieces
+        self._advance = advance
+        self.size = 0
+        self.checksum = ""
+
+    def __iter__(self) -> Iterator[ObjectBytes]:
         digest, size = xxh3_64(), 0
-
-        def watched() -> Iterator[ObjectBytes]:
-            nonlocal size
-            for piece in pieces:
-                digest.update(piece)
-                size += len(piece)
-                yield piece
-                self._done += len(piece)
-                self._report(self._done, max(self._expected, self._done))
-
-        self._objects.upload(name, watched())
-        self._sent += size
-        return StoredObject(name, size, digest.hexdigest(), trailer)
-
-
-class _Ahead:
-    """Records, of which it is known whether more are left."""
-
-    def __init__(self, rows: Iterator[tuple[int, BlockRef]]) -> None:
-        self._rows = rows
-        self._next = next(rows, None)
-
-    @property
-    def is_left(self) -> bool:
-        """Return True if there is another one."""
-        return self._next is not None
-
-    def __iter__(self) -> Iterator[tuple[int, BlockRef]]:
-        while self._next is not None:
-            row = self._next
-            self._next = next(self._rows, None)
-            yield row
+        for piece in self._pieces():
+            digest.update(piece)
+            size += len(piece)
+            yield piece
+            self._advance(size)
+        self.size, self.checksum = size, digest.hexdigest()

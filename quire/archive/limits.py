@@ -43,6 +43,7 @@ MAX_UPLOAD_BYTES: Final = 10_000 * TRANSFER_BYTES
 # The blocks of a base go into objects of so many bytes: few requests for a large store, and a small
 # loss of work where one is broken off.
 PACK_BYTES: Final = 64 << 20
+PACK_RECORDS: Final = 1 << 16
 
 # Of an object that is read from its beginning to its end: a read, and how many are under way at a
 # time where each takes its way to another machine.

@@ -19,6 +19,7 @@ class TableBuilder:
     def __init__(self, store_id: int, number: int) -> None:
         self.number = number
         self._store_id = store_id
+        self.records = 0
         self._runs: list[list[int]] = []
         self._records = bytearray()
 
@@ -27,6 +28,7 @@ class TableBuilder:
         if not self._runs or self._runs[-1][0] != queue_id:
             self._runs.append([queue_id, 0])
         self._runs[-1][1] += 1
+        self.records += 1
         record = bytearray(PACKED_RECORD.pack(*ref))
         struct.pack_into("<I", record, RECORD_BYTES - 4, self.number)
         self._records += record

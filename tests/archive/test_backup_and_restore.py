@@ -9,10 +9,22 @@ from typing import Any
 
 import pytest
 
-from quire.archive import backup, backups, keep, restore, verify
+from quire.archive import (
+    backup,
+    backups,
+    base_checking,
+    base_keeping,
+    base_making,
+    base_restoring,
+    choosing,
+    keep,
+    restore,
+    verify,
+)
 from quire.archive.base_restoring import RESTORING
 from quire.archive.limits import UNNAMED_AGE_SECONDS
 from quire.archive.manifest import BackupInfo
+from quire.archive.objects.retries import RetriedObjects
 from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     ArchiveCorrupt,
@@ -28,7 +40,9 @@ from quire.errors import (
 from quire.testing import SimEnv, enumerate_crashes
 from tests.engine.test_state_hash import Clock, Follower, told, work
 from tests.engine.workload import PATH, new_machine
+from tests.kit.faulty_objects import FaultyObjects
 from tests.kit.limits import Limits
+from tests.kit.memory_objects import MemoryObjects
 
 ARCHIVE = "/disk/archive"
 RESTORED = "/disk/restored"
@@ -363,7 +377,7 @@ def check_restored(env: SimEnv, oracle: list[str]) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("every", [pytest.param(40), pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("every", [pytest.param(20), pytest.param(1, marks=pytest.mark.long)])
 def test_half_a_store_is_never_restored(seed: int, every: int) -> None:
     """A power failure or an error in each call: a whole store has the path, or nothing (BR1)."""
 
@@ -378,7 +392,7 @@ def test_half_a_store_is_never_restored(seed: int, every: int) -> None:
     cases = enumerate_crashes(
         restoring, check_restored, list, seed=seed, rounds=1, every=every, new_env=prepared
     )
-    assert cases > 10
+    assert cases > 5
 
 
 def test_a_full_disk_refuses_a_restore() -> None:
@@ -419,3 +433,26 @@ def test_what_is_no_store_is_refused() -> None:
     for bad in (None, 5, object()):
         with pytest.raises(InvalidArgument, match="give an open store"):
             backup(bad, ARCHIVE)  # type: ignore[arg-type]
+
+
+def test_over_a_busy_network(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests fail, or their answers are lost: they are repeated, and the store is the same."""
+    env = new_machine(seed)
+    faulty = FaultyObjects(MemoryObjects(env), env, seed, share=0.15, late=True)
+    for module in (base_making, base_restoring, base_checking, base_keeping, choosing):
+        monkeypatch.setattr(module, "open_objects", lambda url, env: RetriedObjects(faulty, env))
+    with opened(env, page_size=4096) as store:
+        furnish_small(store)
+        expected = told(store, "contents")
+        backup(store, "s3://there", env=env)
+        store.put("q", b"more")
+        backup(store, "s3://there", env=env)
+    assert len(backups("s3://there", env=env)) == 2
+    assert verify("s3://there", env=env).damage == []
+    restore("s3://there", RESTORED, number=expected[0], env=env)
+    with opened(env, RESTORED) as store:
+        assert told(store, "contents") == expected
+    env.sleep(3600.0)
+    assert len(keep("s3://there", 60.0, env=env)) == 1
+    assert verify("s3://there", env=env).damage == []
+    assert faulty.faults
