@@ -55,6 +55,7 @@ from quire.errors import (
 from quire.limits import (
     COUNTED_TIMES,
     FIRST_BUFFER_BYTES,
+    GROWTH_TIMES,
     KEPT_BUFFER_BYTES,
     MAX_SPARES,
     UNSYNCED_BYTES,
@@ -97,8 +98,9 @@ def _nothing(*_: str) -> None:
 class Hooks(NamedTuple):
     """The calls that a journal makes to its owner."""
 
-    # How many bytes of groups may come before it is asked again; raises DiskFull. A group of
-    # one page counts by some times what is in it: nothing is to be kept for the rest of a page.
+    # How many bytes may be added before it is asked again; raises DiskFull. A group counts
+    # `GROWTH_TIMES` its size; one of one page at most some times what is in it, as nothing is to be
+    # kept for the rest of a page.
     admit: Callable[[], int] = lambda: sys.maxsize
     # Called before a group is not synced, and once all are (J10); must not raise.
     before_unsynced: Callable[[], None] = _nothing
@@ -148,6 +150,7 @@ class Journal:
         self._capacity = segments.capacity
         self._limit_lsn = 0  # no group goes further in the segment
         self._left = -1  # bytes that are admitted, as `write_group` counts; below 0: to be asked
+        self._most_counted = GROWTH_TIMES * self._page_size  # of a group of one page
         self._file: File = segments.open_current()
         self._write = self._file.write
         self._refusal: QuireError | None = None
@@ -251,10 +254,11 @@ class Journal:
         if end <= group_bytes:
             group = self._first_page
             counted = COUNTED_TIMES * end
-            if counted > group_bytes:
-                counted = group_bytes
+            if counted > self._most_counted:
+                counted = self._most_counted
         else:
-            group_bytes = counted = round_up(end, group_bytes)
+            group_bytes = round_up(end, group_bytes)
+            counted = GROWTH_TIMES * group_bytes
             group = buffer[:group_bytes]
         self._left = left = self._left - counted
         lsn = self.end_lsn
@@ -401,6 +405,13 @@ class Journal:
         except OSError as error:
             self._fail(error, "keeping space back")
             raise
+
+    def ask_anew(self) -> None:
+        """Have `admit` asked before the next group, but for one that relieves.
+
+        Serialised with `write_group`.
+        """
+        self._left = -1
 
     def drop_spares(self) -> bool:
         """Remove spare files that are not kept back: the disk is full. Whether there were any."""
@@ -564,7 +575,7 @@ class Journal:
         allowed = self.admit()
         if self._offset + group_bytes > self._capacity:
             self._advance(group_bytes, relieving=False)
-        self._left = max(allowed - group_bytes, 0)
+        self._left = max(allowed - GROWTH_TIMES * group_bytes, 0)
         self._limit_lsn = self._base + self._capacity
 
     def _advance(self, group_bytes: int, *, relieving: bool) -> None:

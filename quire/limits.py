@@ -317,15 +317,24 @@ CHECKPOINT_SUBSCRIPTION_BYTES = 256
 CHECKPOINT_ENTRY_BYTES = 32  # of the ledger, or a large transaction's file
 CHECKPOINT_INTERVAL_BYTES = 16
 CHECKPOINT_ATTEMPTS_BYTES = 40
+# A set as bits has two bounds of its first run and two of its last one before the bits, which fill
+# words; so it takes so many bytes besides an eighth for each integer in between.
+RUNS_BOUNDS = 4
+RUNS_WORD_BITS = 64
+RUNS_BITS_BYTES = (RUNS_BOUNDS + 1) * RUNS_WORD_BITS // 8
 CHECKPOINT_DIRECTORY_BYTES = 32
 CHECKPOINT_REQUEST_BYTES = 17  # and its id
 CHECKPOINT_STATE_BYTES = 96  # of a key's entry, besides name, key and value
-# How much journal may come before it is counted anew, and more of it for each queue: counting takes
-# two microseconds a queue. A byte of journal adds less than one to a checkpoint: 64 for a message
-# that took a group of 4096.
-SPARE_STEP_BYTES = 64 << 10
+# How much a checkpoint may grow before it is counted anew, and more for each queue: counting takes
+# some microseconds a queue. So many messages are counted beforehand.
+SPARE_STEP_BYTES = 80 << 10
 SPARE_STEP_BYTES_PER_QUEUE = 2 << 10
-# Of a small group counts what is in it, so many times: most for an alias, 1024 of some 128 bytes.
+COUNTED_MESSAGES = 1024
+SPARE_MARGIN_BYTES = 32 << 10  # for what makes room and yet makes a checkpoint larger
+# A byte of the journal adds two to a checkpoint at most, to the records and to the map of pages: 64
+# and 32 for the 48 of a block of 1 MiB. Of a small group counts what is in it, so many times: most
+# for an alias, 1024 of some 128 bytes.
+GROWTH_TIMES = 2
 COUNTED_TIMES = 8
 SPARE_MOST_TIMES = 4  # what is wanted; spares that are larger are cut
 MAX_DATA_FILE_BYTES = 1 << 48  # addresses keep the file's number above it

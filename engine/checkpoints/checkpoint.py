@@ -65,7 +65,8 @@ class Checkpointer:
         try:
             self._make(sparing=False)
         except ResourceExhausted:
-            self._make(sparing=True)
+            if self.last_lsn < self._journal.end_lsn:  # else there is such a one already
+                self._make(sparing=True)
         finally:
             self._lock.release()
 
@@ -99,7 +100,7 @@ class Checkpointer:
                         queue.keep_tail()
                 else:
                     self._move_all(snapshot, mover, reorganisation)
-                self._write(snapshot, mover)
+                self._write(snapshot, mover, sparing=sparing)
         except BaseException:
             mover.cancel()
             if self._sequencer.failure is None and not self._journal.failed:
@@ -117,6 +118,7 @@ class Checkpointer:
             self._journal.release(snapshot.restart_lsn, keep)
             self._places.trim()
             self._opened.kept_back.renew(snapshot.lsn)
+            self._sequencer.exclusive(self._opened.kept_back.settle)
         self._reorganiser.end(reorganisation, snapshot.lsn)
 
     def paused(self) -> AbstractContextManager[object]:
@@ -164,14 +166,19 @@ class Checkpointer:
             without = [chunk for _, chunk in written[len(queue.entries) :]]  # the last ones (M5)
             queue.kept[:0] = chain.from_iterable(without)
 
-    def _write(self, snapshot: Snapshot, mover: Mover) -> None:
+    def _write(self, snapshot: Snapshot, mover: Mover, *, sparing: bool) -> None:
         """Write the checkpoint's file."""
         spaces = self._spaces(snapshot, mover)
         self._places.discarded.sync()
         self._sequencer.sync()  # (K9)
         opened = self._opened
         opened.check_place()
-        with opened.kept_back.in_use():
+        kept_back = opened.kept_back
+        if not sparing:
+            self._sequencer.exclusive(lambda: kept_back.expect(spaces))
+        with kept_back.in_use():
+            if not sparing:
+                kept_back.check()
             snapshot.write(opened.env, opened.layout, opened.store_id, opened.settings, spaces)
 
     def _plan(

@@ -156,7 +156,7 @@ class QueueSnapshot(Struct):
             "queue_id": self.queue.queue_id,
             "end_position": self.end_position,
             "used": self.used,
-            "released": numbers.add(self.released.to_list()),
+            "released": numbers.add_runs(self.released.to_list()),
             "directory": numbers.add([*pages, *self.entries]),
             "subscriptions": [each.document(numbers) for each in self.subscriptions],
         }
@@ -181,13 +181,16 @@ class SubscriptionRow(NamedTuple):
         done = None if subscription.done is queue.released else subscription.done.copy()
         sequence_numbers = list(subscription.numbers.items())
         return cls(
-            subscription.subscription_id, done, subscription.attempts.rows(), sequence_numbers
+            subscription.subscription_id,
+            done,
+            subscription.attempts.rows_beside(subscription.done),
+            sequence_numbers,
         )
 
     def document(self, numbers: IntegerRuns) -> dict[str, Any]:
         document: dict[str, Any] = {
             "subscription_id": self.subscription_id,
-            "done": None if self.done is None else numbers.add(self.done.to_list()),
+            "done": None if self.done is None else numbers.add_runs(self.done.to_list()),
         }
         if self.attempts:
             document["attempts"] = numbers.add(self.attempts)
@@ -323,7 +326,7 @@ def _load_queue(
     config = queue_config(queue_id, state.catalog[QUEUE][queue_id].body)
     queue = DurableQueue(config, state.ltds)
     queue.end_position = int(entry["end_position"])
-    for lo, hi in checkpoint.rows(entry["released"], 2):
+    for lo, hi in checkpoint.runs(entry["released"]):
         queue.released.add(lo, hi)
     queue.directory += [PageEntry(*row) for row in checkpoint.rows(entry["directory"], 4)]
     if "tail" in entry:
@@ -339,10 +342,10 @@ def _load_queue(
             subscription = queue.subscriptions[subscription_id]
         else:
             body = state.catalog[SUBSCRIPTION][subscription_id].body
-            done = IntervalSet.from_list(checkpoint.rows(saved["done"], 2))
+            done = IntervalSet.from_list(checkpoint.runs(saved["done"]))
             form = subscription_form(body)
             subscription = queue.join(subscription_id, str(body["name"]), done, form)
         attempts = checkpoint.rows(saved.get("attempts", [0, 0]), 5)
-        subscription.attempts = Attempts(attempts)
+        subscription.attempts = Attempts.beside(attempts, subscription.done)
         subscription.numbers.update(checkpoint.rows(saved.get("numbers", [0, 0]), 2))
     add_queue(state, effects, queue, int(entry["used"]))

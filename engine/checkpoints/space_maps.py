@@ -1,7 +1,8 @@
 """The free-space maps of all data files as a checkpoint holds them.
 
 In the document, `"spaces"` has an object for each file: `total_pages`, and `extents`, which names a
-slice of the numbers: rows (first page, pages) of the file's free pages.
+slice of the numbers: rows (first page, pages) of the file's free pages; or where they are in so
+many pieces that this is less, their runs as bits (see `packed_runs`).
 """
 
 from __future__ import annotations
@@ -36,21 +37,32 @@ def spaces_after(
 
 def spaces_document(spaces: Iterable[FreeSpace], numbers: IntegerRuns) -> dict[str, Any]:
     """Return the part of a checkpoint's document that describes the maps."""
-    return {
-        "spaces": [
-            {"total_pages": space.total_pages, "extents": numbers.add(space.extents())}
-            for space in spaces
-        ]
-    }
+    described = []
+    for space in spaces:
+        extents = space.extents()
+        bits = numbers.add_bits([(first, first + pages) for first, pages in extents])
+        described.append(
+            {
+                "total_pages": space.total_pages,
+                "extents": numbers.add(extents) if bits is None else bits,
+            }
+        )
+    return {"spaces": described}
 
 
 def read_spaces(checkpoint: Checkpoint) -> list[FreeSpace]:
     """The maps of a checkpoint. Raises StoreCorrupt, or KeyError where it says nothing."""
     document = checkpoint.document
     return [
-        FreeSpace.from_extents(entry["total_pages"], checkpoint.rows(entry["extents"], 2))
+        FreeSpace.from_extents(entry["total_pages"], _read_extents(checkpoint, entry["extents"]))
         for entry in document["spaces"]
     ]
+
+
+def _read_extents(checkpoint: Checkpoint, place: list[int]) -> Extents:
+    if len(place) == 2:  # not as bits
+        return checkpoint.rows(place, 2)
+    return [(lo, hi - lo) for lo, hi in checkpoint.runs(place)]
 
 
 def free_runs(extents: Extents) -> IntervalSet:

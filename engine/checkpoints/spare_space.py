@@ -6,30 +6,66 @@ that finds no other room is one file (K7 of `checkpoint`), written into one of s
 have their space already (K8). Here the spares grow with what a checkpoint would have to hold.
 
 - KB1: no group that adds anything is written unless each spare has the space that a checkpoint
-  after it can need.
+  after it can need, and any later one, however much is read until then and in whatever order.
+- KB2: a checkpoint that moves blocks counts only if KB1 holds with it: its maps of free pages may
+  be larger. Else the one of K7 is made.
+- KB3: what makes room and may all the same make a checkpoint larger, by other things than reads, is
+  refused where the spares have no room for that: a move back, a version of the ledger that is
+  entered beside a read, the note of a delivery. `SPARE_MARGIN_BYTES` are kept back for such.
 - Nobody waits for a checkpoint that is being written: groups until then go by what was counted
   before it.
+
+Proof of KB1: `needed_bytes` is the sum of a bound for each piece of the checkpoint of K7, and no
+read, release or drop makes any of these bounds larger.
+
+- What a queue has released, what a subscription has read: see `most_bytes`. In the order of the
+  positions the runs would stay few, but a queue may have another order, and several readers.
+- The free pages of a data file: reading one of several queues leaves a piece between the blocks of
+  the others, with an entry of its own. As bits they take an eighth of a byte for each page before
+  the free ones at the file's end, and this end only sinks while nothing is put. Pages that are
+  pending or deferred, and record pages out of use, are free in a checkpoint, and count as in use
+  here: so the bits reach at least as far.
+- What came of deliveries: see `Attempts.rows_beside`, which are in the checkpoint.
+- The next numbers of senders: a read adds one at most, and takes a message from those unread.
+- Records, record pages, request ids, definitions, values, prepared transactions: reading only takes
+  from them. A decision takes its transaction, and what that puts is counted with it until then.
+
+What is added grows by less than is admitted: a byte of the journal adds `GROWTH_TIMES` to a
+checkpoint at most, besides messages. Those are counted by their number, as a record of few bytes
+can put many: `COUNTED_MESSAGES` beforehand, as of the queue that grows most by one (see
+`most_bytes`), and those of a change that goes beyond them when it has its place.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import lru_cache
 from itertools import islice
 from json.encoder import encode_basestring
 from typing import Final
 
+from quire.definitions.order import by_sequence
 from quire.engine.live_state.engine_state import EngineState
+from quire.engine.pages.free_space import FreeSpace
 from quire.engine.records import format
 from quire.engine.records.checkpoint_file import remove_older
-from quire.engine.records.checkpoint_spares import SPARES, cut_spares, keep_spares, spare_bytes
+from quire.engine.records.checkpoint_spares import (
+    SPARES,
+    cut_spares,
+    keep_spares,
+    next_spare_bytes,
+    spare_bytes,
+)
+from quire.engine.records.commit_record import PartRow
+from quire.engine.records.packed_runs import most_bytes
 from quire.engine.state.catalog import QUEUE, SCHEDULE, STATE, SUBSCRIPTION
 from quire.engine.state.durable_state import DurableQueue
 from quire.engine.state.sections.kinds import pack_prepared
 from quire.env import Env
 from quire.env.interpreter import Lock
-from quire.errors import ResourceExhausted
+from quire.errors import DiskFull, ResourceExhausted
 from quire.limits import (
     CHECKPOINT_ATTEMPTS_BYTES,
     CHECKPOINT_DIRECTORY_BYTES,
@@ -37,8 +73,13 @@ from quire.limits import (
     CHECKPOINT_FIXED_BYTES,
     CHECKPOINT_INTERVAL_BYTES,
     CHECKPOINT_QUEUE_BYTES,
+    CHECKPOINT_STATE_BYTES,
     CHECKPOINT_SUBSCRIPTION_BYTES,
+    COUNTED_MESSAGES,
     MAX_CATALOG_ENTRY_BYTES,
+    RUNS_BITS_BYTES,
+    SEQUENCE_SENDERS,
+    SPARE_MARGIN_BYTES,
     SPARE_MOST_TIMES,
     SPARE_STEP_BYTES,
     SPARE_STEP_BYTES_PER_QUEUE,
@@ -59,6 +100,9 @@ class KeptBack:
         self._ledger_entries = 0  # those that were counted
         self._ledger_bytes = 0
         self.bytes = 0  # what each spare has
+        self._coming_maps_bytes = 0
+        state.counted_id = 0
+        state.has_room_for = self.has_room_for
 
     def look(self) -> None:
         """Read the size of the spares that an opening finds."""
@@ -72,7 +116,10 @@ class KeptBack:
         if not self._lock.acquire(blocking=False):
             return self._step()
         try:
-            return self._grow()
+            counted_id = self._state.durable.next_id + COUNTED_MESSAGES
+            left = self._grow()
+            self._state.counted_id = counted_id
+            return left
         finally:
             self._lock.release()
 
@@ -85,17 +132,52 @@ class KeptBack:
         with self._lock:
             remove_older(self._env, self._directory, lsn)
             self.look()
+            self._coming_maps_bytes = 0
             with suppress(ResourceExhausted):  # then nothing is admitted before there is room
                 self._grow()
-                target_bytes = 2 * (self.needed_bytes() + self._step())
-                if self.bytes > SPARE_MOST_TIMES * target_bytes:
-                    cut_spares(self._env, self._directory, target_bytes)
-                    self.bytes = target_bytes
+
+    def settle(self) -> None:
+        """Cut spares that are too large. Nothing is committed meanwhile, and then counted anew."""
+        with self._lock:
+            target_bytes = 2 * self._target()
+            if self.bytes > SPARE_MOST_TIMES * target_bytes:
+                cut_spares(self._env, self._directory, target_bytes)
+                self.bytes = target_bytes
+        self._state.count_anew()
 
     @property
     def is_enough(self) -> bool:
         """True if KB1 holds, and so something may be added."""
         return self.bytes >= self.needed_bytes()
+
+    def has_room_for(self, growth: int) -> bool:
+        """Return True if a checkpoint fits that is so many bytes larger than now (KB3)."""
+        needed = self.needed_bytes() + growth
+        if not self._lock.acquire(blocking=False):
+            return self.bytes >= needed
+        try:
+            return next_spare_bytes(self._env, self._directory) >= needed
+        finally:
+            self._lock.release()
+
+    def expect(self, spaces: Sequence[FreeSpace]) -> None:
+        """Count beforehand what these maps of free pages take more than the present ones (KB2).
+
+        Nothing is committed meanwhile, and then counted anew.
+        """
+        now = [manager.space for manager in self._state.places.managers]
+        more = sum(map(_map_bytes, spaces)) - sum(map(_map_bytes, now))
+        self._coming_maps_bytes = max(more, 0)
+        self._state.count_anew()
+
+    def check(self) -> None:
+        """Raise DiskFull if what is expected has no room. The checkpoint is `in_use`."""
+        needed = self.needed_bytes() + self._coming_maps_bytes
+        if next_spare_bytes(self._env, self._directory) < needed:
+            raise DiskFull(
+                f"a checkpoint that moves messages would need {needed} bytes later on, which are "
+                "not kept back: give the file system room"
+            )
 
     @property
     def total_bytes(self) -> int:
@@ -103,11 +185,20 @@ class KeptBack:
         return SPARES * self.bytes
 
     def needed_bytes(self) -> int:
-        """The most that a checkpoint of the present state takes if it moves nothing."""
+        """The most that a checkpoint of the present state takes if it moves nothing, now and later.
+
+        Reading does not make it more (KB1).
+        """
+        return self._count()[0]
+
+    def _count(self) -> tuple[int, int]:
+        """Return that, and by how many eighths of a byte one message makes it more, at most."""
         state, places = self._state, self._places
         total = CHECKPOINT_FIXED_BYTES + self._count_ledger()
         durable = [q.durable for q in list(state.queues.values()) if q.config.properties.persistent]
-        total += sum(map(_bytes_of, durable))
+        counted = [_bytes_of(queue) for queue in durable]
+        total += sum([own for own, _ in counted])
+        growth = max([eighths for _, eighths in counted], default=0)
         total += state.durable.values.saved_bytes
         for name, entries in list(state.durable.catalog.items()):
             if name not in _COUNTED:
@@ -120,20 +211,43 @@ class KeptBack:
             longest = max((_text_bytes(queue.config.name) for queue in durable), default=0)
             total += files * (CHECKPOINT_ENTRY_BYTES + longest)
         for manager in places.managers:
-            total += manager.space.fragments * CHECKPOINT_INTERVAL_BYTES
-        records = list(state.durable.prepared.values())
-        sizes = [len(pack_prepared(record)) * 4 // 3 for record in records]
-        return total + sum(sizes) + len(sizes) * CHECKPOINT_ENTRY_BYTES
+            total += _map_bytes(manager.space)
+        for record in list(state.durable.prepared.values()):
+            total += len(pack_prepared(record)) * 4 // 3 + CHECKPOINT_ENTRY_BYTES
+            total += len(record.sets) * CHECKPOINT_STATE_BYTES
+            total += sum(_text_bytes(entry.key) for entry in record.entries)
+            total += self._growth_by(record.parts)
+        return total, growth
+
+    def _growth_by(self, parts: Sequence[PartRow]) -> int:
+        """Return how much larger what is read and released may be once these are put."""
+        total, queues = 0, self._state.durable.queues
+        for part in parts:
+            queue = queues.get(part[3])
+            if queue is not None:
+                total += _bytes_of(queue, part[5])[0] - _bytes_of(queue)[0]
+        return total
+
+    def _target(self) -> int:
+        """Return what each spare is to have, so that some more can be added."""
+        needed, growth = self._count()
+        state = self._state
+        for change in state.many:
+            if not change.applied:
+                needed += sum([self._growth_by(parts) for _, parts in change.groups])
+        needed += COUNTED_MESSAGES * growth // 8
+        needed += state.coming_bytes + self._coming_maps_bytes
+        return needed + SPARE_MARGIN_BYTES + self._step()
 
     def _grow(self) -> int:
-        needed, step = self.needed_bytes(), self._step()
-        target_bytes = needed + step
+        """Return how many bytes may be added next."""
+        target_bytes, step = self._target(), self._step()
         if self.bytes < target_bytes:
             try:
                 self._keep(target_bytes + target_bytes // 2)  # so that this is seldom
             except ResourceExhausted:
                 self._keep(target_bytes)
-        return max(step, self.bytes - needed)
+        return self.bytes - target_bytes + step
 
     def _keep(self, size: int) -> None:
         keep_spares(self._env, self._directory, size)
@@ -160,25 +274,44 @@ def _text_bytes(value: str) -> int:
     return len(encode_basestring(value).encode())
 
 
-def _bytes_of(queue: DurableQueue) -> int:
-    config, released = queue.config, queue.released
-    subscriptions = list(queue.subscriptions.values())
+def _map_bytes(space: FreeSpace) -> int:
+    """Return the most that a map of free pages takes, whatever pages are freed."""
+    return RUNS_BITS_BYTES + space.end_in_use // 8
+
+
+def _bytes_of(queue: DurableQueue, more: int = 0) -> tuple[int, int]:
+    """Return the most that a queue takes, if so many more messages are put.
+
+    Also by how many eighths of a byte each further one makes it more, at most.
+    """
+    config, released, end = queue.config, queue.released, queue.end_position + more
     total = CHECKPOINT_QUEUE_BYTES + _text_bytes(config.name)
+    subscriptions = list(queue.subscriptions.values())
     if config.is_volatile:
         names = [_text_bytes(subscription.name) for subscription in subscriptions]
-        return total + sum(names) + len(names) * CHECKPOINT_SUBSCRIPTION_BYTES
+        return total + sum(names) + len(names) * CHECKPOINT_SUBSCRIPTION_BYTES, 0
+    runs_bytes, is_steep = most_bytes(released, end)
+    growth = 64 if is_steep else 1
     total += (
         len(queue.tail.starts) * _RECORD_BYTES
         + len(queue.directory) * CHECKPOINT_DIRECTORY_BYTES
-        + len(released) * CHECKPOINT_INTERVAL_BYTES
+        + runs_bytes
         + queue.requests.checkpoint_bytes
     )
+    order = config.properties.order
+    is_numbered = type(order) is not str and by_sequence(order)  # the first look takes less
     for subscription in subscriptions:
+        done, numbers = subscription.done, subscription.numbers
         total += CHECKPOINT_SUBSCRIPTION_BYTES + _text_bytes(subscription.name)
         if subscription.attempts.starts:
-            total += len(subscription.attempts.starts) * CHECKPOINT_ATTEMPTS_BYTES
-        if subscription.numbers:
-            total += len(subscription.numbers) * CHECKPOINT_INTERVAL_BYTES
-        if subscription.done is not released:
-            total += len(subscription.done) * CHECKPOINT_INTERVAL_BYTES
-    return total
+            joined = subscription.attempts.rows_beside(done)
+            total += len(joined) * CHECKPOINT_ATTEMPTS_BYTES
+        if done is not released:
+            runs_bytes, is_steep = most_bytes(done, end)
+            total += runs_bytes
+            growth += 64 if is_steep else 1
+        if is_numbered or numbers:
+            senders = min(SEQUENCE_SENDERS, len(numbers) + end - done.total)
+            total += senders * CHECKPOINT_INTERVAL_BYTES
+            growth += 8 * CHECKPOINT_INTERVAL_BYTES
+    return total, growth

@@ -62,7 +62,7 @@ from quire.env import Env
 from quire.env.interpreter import has_gil
 from quire.errors import QueueNotFound, QuireError
 from quire.journal import Journal
-from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
+from quire.limits import CHECKPOINT_ATTEMPTS_BYTES, COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
 
 from .adoptions import Adoptions
 from .commit_plan import CommitPlan
@@ -215,7 +215,8 @@ class Committer:
         """Note that these positions are about to be delivered. Raises StoreFailed, DiskFull."""
         recorded = self._keep_own(Deliveries, _reads_of(queue, subscription, runs))
         if recorded:  # the transaction that reads comes next: it makes room
-            self._record([PendingSection(Deliveries(recorded), room=-1)])
+            growth = 2 * CHECKPOINT_ATTEMPTS_BYTES * len(recorded)  # as each may part another run
+            self._record([PendingSection(Deliveries(recorded), room=-1, growth=growth)])
 
     def take_back(
         self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]

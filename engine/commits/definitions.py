@@ -18,12 +18,14 @@ from typing import Any
 from msgspec import Struct
 
 from quire.arguments import NewQueue, check_kind
+from quire.definitions.order import by_sequence
 from quire.definitions.properties import Properties
 from quire.definitions.queue_types import type_named
 from quire.definitions.row_schema import check_grows
 from quire.engine.live_state.engine_state import EngineState
 from quire.engine.queues.queue import Queue
 from quire.engine.records.format import CATALOG
+from quire.engine.records.packed_runs import most_bytes
 from quire.engine.state.catalog import (
     ALIAS,
     LAST_START_NUMBER,
@@ -35,7 +37,7 @@ from quire.engine.state.catalog import (
     CatalogChange,
     pack,
 )
-from quire.engine.state.durable_state import KEEPER, SHARED, WORK, DurableState
+from quire.engine.state.durable_state import KEEPER, SHARED, WORK, DurableQueue, DurableState
 from quire.env import Env
 from quire.env.interpreter import Lock
 from quire.errors import (
@@ -48,7 +50,12 @@ from quire.errors import (
     SubscriptionNotFound,
 )
 from quire.journal import pack_record, padded_bytes
-from quire.limits import STATE_DROP_BYTES, TEMPORARY_IDS
+from quire.limits import (
+    CHECKPOINT_INTERVAL_BYTES,
+    SEQUENCE_SENDERS,
+    STATE_DROP_BYTES,
+    TEMPORARY_IDS,
+)
 
 from . import definition_checks
 from .committer import Committer
@@ -67,11 +74,12 @@ class Definition(Struct, eq=False):
     state: EngineState
     most_bytes: int  # of a group in the journal
     prepare: Callable[[], list[CatalogChange]]
-    withdraw: Callable[[], None] = _nothing  # takes back what `prepare` did besides looking
+    undo: Callable[[], None] = _nothing  # takes back what `prepare` did besides looking
     done: Callable[[], None] = _nothing  # what it did for as long as it is not applied
     changes: Sequence[CatalogChange] = ()
     applied: bool = False
     record: bytes = b""
+    growth: int = 0  # so many bytes it makes each checkpoint larger besides its entries
     durable = comes_first = True
 
     def __post_init__(self) -> None:
@@ -93,6 +101,19 @@ class Definition(Struct, eq=False):
                 f"{len(recorded)} definitions take {len(self.record)} bytes in the journal, where "
                 f"{self.most_bytes} is the most: define fewer at once"
             )
+        self.growth = sum(_growth_by(self.state.durable, made) for made in recorded)
+        if self.growth:
+            self.state.coming_bytes += self.growth
+            self.state.count_anew()
+
+    def withdraw(self) -> None:
+        self._count_no_more()
+        self.undo()
+
+    def _count_no_more(self) -> None:
+        """Its growth is not to come any more: it has come, or does not come."""
+        growth, self.growth = self.growth, 0
+        self.state.coming_bytes -= growth
 
     def _apart(self) -> tuple[list[CatalogChange], list[CatalogChange]]:
         """What is recorded, and what is temporary."""
@@ -101,12 +122,36 @@ class Definition(Struct, eq=False):
 
     def apply(self, address: int) -> None:
         self.state.define(*self._apart())
+        self._count_no_more()
         self.done()
 
     def apply_unrecorded(self) -> None:
         """All of it is temporary."""
         self.place()
         self.apply(0)
+
+
+def _growth_by(state: DurableState, made: CatalogChange) -> int:
+    """Return how much larger each checkpoint may be, as what a queue has can be read anew by it.
+
+    That is so with a new subscription, and where senders' numbers are heard from now on.
+    """
+    if made.body is None or made.type not in (QUEUE, SUBSCRIPTION):
+        return 0
+    queue_id = made.key if made.type == QUEUE else int(made.body["queue_id"])
+    queue = state.queues.get(queue_id)
+    if queue is None:
+        return 0
+    senders = min(queue.end_position - queue.released.total, SEQUENCE_SENDERS)
+    growth = senders * CHECKPOINT_INTERVAL_BYTES if _by_sequence(queue, made) else 0
+    if made.type == SUBSCRIPTION:
+        growth += most_bytes(queue.released, queue.end_position)[0]
+    return growth
+
+
+def _by_sequence(queue: DurableQueue, made: CatalogChange) -> bool:
+    order = (made.body or {}).get("order") if made.type == QUEUE else queue.config.properties.order
+    return by_sequence(order)
 
 
 class Definitions:

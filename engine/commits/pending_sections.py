@@ -6,13 +6,15 @@ from collections.abc import Collection, Container, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from quire.definitions.order import by_sequence
 from quire.engine.live_state.engine_state import EngineState
 from quire.engine.live_state.live_values import StateEntry, StateValues
 from quire.engine.queues.prepared_transactions import PreparedTransaction, PreparedTransactions
 from quire.engine.records import format
 from quire.engine.records.commit_record import Read
 from quire.engine.records.key_values import StateKey, ValueSet
-from quire.engine.state.durable_state import DurableQueue
+from quire.engine.records.packed_runs import bound_of, most_bytes
+from quire.engine.state.durable_state import DurableQueue, DurableSubscription
 from quire.engine.state.sections.attachment import Attachment
 from quire.engine.state.sections.decides import Decides
 from quire.engine.state.sections.held import Held, Prepares
@@ -21,15 +23,18 @@ from quire.engine.state.sections.section import Section
 from quire.engine.state.sections.seeks import Seek, Seeks, check_kept
 from quire.engine.state.sections.values import Setting, Values, value_rows
 from quire.errors import QueueNotFound, SubscriptionNotFound
+from quire.limits import CHECKPOINT_INTERVAL_BYTES, SEQUENCE_SENDERS
 
 
 class PendingSection:
     """A section on its way into the journal, in the steps of a commit."""
 
-    __slots__ = ("body", "room", "said")
+    __slots__ = ("body", "growth", "room", "said")
 
     room: int
     """1: it takes room on the disk; -1: it makes some, and may go on where the disk is full."""
+    growth: int
+    """So many bytes it may make each checkpoint larger all the same (KB3 of `spare_space`)."""
     comes_first = False
     """No other change of its group may come before it: it checks what they change."""
     messages = 0
@@ -42,10 +47,11 @@ class PendingSection:
     body: bytes | bytearray
     """Its bytes in the record, if any; `place` may fill some of them in."""
 
-    def __init__(self, said: Section, room: int = 0) -> None:
+    def __init__(self, said: Section, room: int = 0, growth: int = 0) -> None:
         self.said = said
         self.body = said.pack()
         self.room = room
+        self.growth = growth
 
     def check(self) -> None:
         """Check that it may be committed next. Raises to refuse the transaction."""
@@ -66,15 +72,14 @@ class MovesSection(PendingSection):
     `strict`: the subscriptions of which all from that position on has to be there still.
     """
 
-    __slots__ = ("_queues", "_strict", "comes_first")
+    __slots__ = ("_coming_bytes", "_state", "_strict", "comes_first")
 
     said: Seeks
 
-    def __init__(
-        self, queues: Mapping[int, DurableQueue], seeks: Sequence[Seek], strict: Collection[int]
-    ) -> None:
+    def __init__(self, state: EngineState, seeks: Sequence[Seek], strict: Collection[int]) -> None:
         super().__init__(Seeks(seeks), room=-1)
-        self._queues = queues
+        self._state = state
+        self._coming_bytes = 0  # of its growth, in the state's
         self._strict = strict
         self.comes_first = any(seek.subscription_id in strict for seek in seeks)
 
@@ -83,8 +88,8 @@ class MovesSection(PendingSection):
         own = [seek for seek in self.said.seeks if seek.queue_id in queues]
         others = [seek for seek in self.said.seeks if seek.queue_id not in queues]
         return (
-            MovesSection(self._queues, others, self._strict) if others else None,
-            MovesSection(self._queues, own, self._strict) if own else None,
+            MovesSection(self._state, others, self._strict) if others else None,
+            MovesSection(self._state, own, self._strict) if own else None,
         )
 
     def passed(self) -> list[Read]:
@@ -93,8 +98,9 @@ class MovesSection(PendingSection):
 
     def check(self) -> None:
         """Raises QueueNotFound, SubscriptionNotFound, PositionLost."""
+        growth = 0
         for queue_id, subscription_id, position in self.said.seeks:
-            queue = self._queues.get(queue_id)
+            queue = self._state.durable.queues.get(queue_id)
             if queue is None:
                 raise QueueNotFound("a queue whose subscription is moved was dropped: roll back")
             if subscription_id not in queue.subscriptions:
@@ -104,6 +110,33 @@ class MovesSection(PendingSection):
                 )
             if subscription_id in self._strict:
                 check_kept(queue, position)
+            growth += _growth_by(queue, queue.subscriptions[subscription_id], position)
+        self.growth = growth
+        if growth:
+            self._coming_bytes = growth
+            self._state.coming_bytes += growth
+            self._state.count_anew()
+
+    def withdraw(self) -> None:
+        """The growth stays, by which it is known whether it may be tried again."""
+        coming, self._coming_bytes = self._coming_bytes, 0
+        self._state.coming_bytes -= coming
+
+    settle = withdraw
+
+
+def _growth_by(queue: DurableQueue, subscription: DurableSubscription, position: int) -> int:
+    """Return how much larger each checkpoint may be, as the messages behind it are unread again."""
+    released, done, end = queue.released, subscription.done, queue.end_position
+    if done is released or queue.config.is_volatile or position >= end:
+        return 0
+    unread = sum(hi - lo for lo, hi in released.gaps(position, end))
+    after, _ = bound_of(len(released) + 1, unread, end - released.first_gap(position))
+    growth = max(after - most_bytes(done, end)[0], 0)
+    if by_sequence(queue.config.properties.order):
+        more = min(unread - (end - done.total), SEQUENCE_SENDERS)
+        growth += max(more, 0) * CHECKPOINT_INTERVAL_BYTES
+    return growth
 
 
 class ValuesSection(PendingSection):

@@ -7,6 +7,7 @@ with it. See `committer` for the steps that come before.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 
 from quire.engine.live_state.engine_state import EngineState
@@ -20,6 +21,7 @@ from quire.engine.state.sections.section import Section
 from quire.engine.state.sections.sequence_numbers import SequenceNumbers, SequenceProgress
 from quire.errors import InvalidArgument
 from quire.journal import WholeRecord
+from quire.limits import CHECKPOINT_ENTRY_BYTES
 
 from .commit_plan import CommitPlan
 from .memory_section import MemorySection, Volatile, apart
@@ -102,7 +104,11 @@ class TransactionChange:
         if self.groups:
             return False
         rooms = [section.room for section in self.pending]
-        return max(rooms, default=0) <= 0 and (bool(self.reads) or min(rooms, default=0) < 0)
+        if max(rooms, default=0) > 0 or not (self.reads or min(rooms, default=0) < 0):
+            return False
+        growth = sum([section.growth for section in self.pending])
+        growth += sum([_entry_bytes(entry) for entry in self.entries])
+        return not growth or self.state.has_room_for(growth)  # (KB3 of `spare_space`)
 
     @property
     def comes_first(self) -> bool:
@@ -124,6 +130,8 @@ class TransactionChange:
                 messages += self._check()
             self.first_id, self.time_us = first_id, time_us = state.take_ids(messages)
             _put_id_and_time(self.head, ID_AND_TIME_OFFSET, first_id, time_us)
+            if first_id + messages > state.counted_id and self.messages:
+                state.count_many(self)
             if self.pending:
                 for section in self.pending:
                     section.place(first_id, time_us)
@@ -144,6 +152,8 @@ class TransactionChange:
     def withdraw(self) -> None:
         """Ids that were taken are not given again."""
         self.state.unplace_entries(self.entries)
+        if self.state.many:
+            self.state.many = [each for each in self.state.many if each is not self]
         for section in self.pending:
             section.withdraw()
         if self.memory is not None:
@@ -177,6 +187,11 @@ class TransactionChange:
         except BaseException:
             self.memory.withdraw()
             raise
+
+
+def _entry_bytes(entry: LedgerEntry) -> int:
+    """Return the most that an entry of the ledger takes in a checkpoint."""
+    return len(json.dumps(entry.key, ensure_ascii=False).encode()) + CHECKPOINT_ENTRY_BYTES
 
 
 def new_change(

@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import re
 import struct
-import sys
 from array import array
 from collections.abc import Iterable
 from contextlib import closing, suppress
@@ -31,6 +30,7 @@ from quire.errors import ResourceExhausted, StoreCorrupt, StoreFailed, StoreVers
 
 from . import format
 from .checkpoint_spares import let_go, spares
+from .packed_runs import Runs, little_endian, pack_bits, unpack_bits
 
 _SUFFIX = ".qck"
 _UNFINISHED_SUFFIX = ".qck.tmp"
@@ -57,28 +57,28 @@ class IntegerRuns:
         self._numbers.extend(rows if isinstance(rows, array) else chain.from_iterable(rows))
         return [start, self.total - start]
 
+    def add_bits(self, runs: Runs) -> list[int] | None:
+        """Runs as bits, where they are, and how many; None if that takes more than their bounds."""
+        bits = pack_bits(runs)
+        return None if bits is None else [*self.add(bits), len(runs)]
+
+    def add_runs(self, runs: Runs) -> list[int]:
+        """Runs as their bounds, or as bits if that takes less."""
+        return self.add_bits(runs) or self.add(runs)
+
     def tobytes(self) -> bytes:
-        return _little_endian(self._numbers).tobytes()
-
-
-def _little_endian(numbers: array[int]) -> array[int]:
-    """As they stand in files; the reverse is the same."""
-    if sys.byteorder == "little":
-        return numbers
-    turned = numbers[:]
-    turned.byteswap()
-    return turned
+        return little_endian(self._numbers).tobytes()
 
 
 def to_numbers(texts: Iterable[str]) -> array[int]:
     """Printable texts as numbers, a byte more than their UTF-8 for each."""
     data = "".join(f"{text}\n" for text in texts).encode()
-    return _little_endian(array("q", data + bytes(-len(data) & 7)))
+    return little_endian(array("q", data + bytes(-len(data) & 7)))
 
 
 def to_texts(numbers: list[int]) -> list[str]:
     """Texts of the numbers that `to_numbers` made. Raises ValueError for any others."""
-    data = _little_endian(array("q", numbers)).tobytes().rstrip(b"\0").decode()
+    data = little_endian(array("q", numbers)).tobytes().rstrip(b"\0").decode()
     return data.split("\n")[:-1]
 
 
@@ -102,6 +102,13 @@ class Checkpoint(NamedTuple):
         part = self.numbers[offset : offset + length]
         return part.tolist() if width == 1 else list(zip(*[iter(part)] * width, strict=True))
 
+    def runs(self, place: list[int]) -> list[tuple[int, int]]:
+        """Runs, as `IntegerRuns.add_runs` has added them. Raises ValueError, StoreCorrupt."""
+        if len(place) == 2:  # not as bits
+            return self.rows(place, 2)
+        offset, length, count = place
+        return unpack_bits(self.rows([offset, length], 1), count)
+
 
 def path_of(directory: str, lsn: int) -> str:
     return f"{directory}/{lsn:016x}{_SUFFIX}"
@@ -124,10 +131,12 @@ def write_checkpoint(
 ) -> str:
     """Write a checkpoint (K1); its path.
 
+    One of an LSN that has one takes that one's place, and so no spare, which would be lost.
+
     Raises DiskFull with nothing changed, StoreFailed or OSError when it may be there or not.
     """
-    data = encode(store_id, lsn, document, numbers)
-    return _put(env, directory, path_of(directory, lsn), data)
+    data, path = encode(store_id, lsn, document, numbers), path_of(directory, lsn)
+    return _put(env, directory, path, data, may_take_spare=not env.exists(path))
 
 
 def encode(store_id: int, lsn: int, document: dict[str, Any], numbers: IntegerRuns) -> bytearray:
@@ -162,7 +171,9 @@ def settle(env: Env, directory: str, checkpoint: Checkpoint) -> None:
         _put(env, directory, checkpoint.path, checkpoint.data)
 
 
-def _put(env: Env, directory: str, path: str, data: bytes | bytearray) -> str:
+def _put(
+    env: Env, directory: str, path: str, data: bytes | bytearray, *, may_take_spare: bool = True
+) -> str:
     """Give a new file its final name, durably (K1, K6); the path."""
     temporary = path + ".tmp"
     try:
@@ -170,7 +181,7 @@ def _put(env: Env, directory: str, path: str, data: bytes | bytearray) -> str:
     except ResourceExhausted:
         if env.exists(temporary):
             env.remove(temporary)  # refused too: the checkpoint is
-        if not _write_into_spare(env, directory, temporary, bytearray(data)):
+        if not (may_take_spare and _write_into_spare(env, directory, temporary, bytearray(data))):
             raise
     try:
         env.open_file(f"{directory}/{_UNCERTAIN}", create=True).close()
@@ -246,7 +257,7 @@ def decode(data: bytes, path: str) -> Checkpoint:
     if size + text_length + 8 * count != length:
         raise StoreCorrupt(f"{path}: contradictory header; restore the store from a copy")
     document = json.loads(data[size : size + text_length])
-    numbers = _little_endian(array("q", data[size + text_length :]))
+    numbers = little_endian(array("q", data[size + text_length :]))
     return Checkpoint(path, store_id, lsn, document, numbers, data)
 
 

@@ -29,6 +29,12 @@ def spare_bytes(env: Env, directory: str) -> int:
     return there[0][0] if len(there) == SPARES else 0
 
 
+def next_spare_bytes(env: Env, directory: str) -> int:
+    """Return what two of them have: the next checkpoint's, and an opening's after it (K8)."""
+    there = spares(env, directory)
+    return there[-2][0] if len(there) > 1 else 0
+
+
 def keep_spares(env: Env, directory: str, size: int) -> None:
     """Have all of them with space for so many bytes. Raises DiskFull: they have what they had."""
     for name in _NAMES:

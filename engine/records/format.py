@@ -132,7 +132,11 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
             that none is adopted twice. "held" (none if it is missing) lists the records of the prepared
             transactions that are not decided, in base64, with their headers.
             "data_files" is their number, "spaces" has for each "total_pages" and
-            "extents", the free pages: rows (first page, pages). A queue's "directory"
+            "extents", the free pages: rows (first page, pages). A queue's "released", and a subscription's
+            "done", are rows (start, end) of positions. Where bits take less, these three are named by three
+            numbers, the last of which is how many runs there are: first start and end of the first run, start
+            and end of the last one, then 64-bit words with a bit for each page or position between these two,
+            the lowest bit first. A queue's "directory"
             has a row for each record page (position, end, page, records), whose page number is an
             address divided by the page size, and so names the file in the same way. Its "tail" (none
             if it is missing) lists the records behind these that are in no record page, as the disk
@@ -142,7 +146,7 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
             puts, the oldest first, both as numbers: "ids", in UTF-8, each with a newline behind it, together
             filled up with zeros to 8 bytes; and "rows" (the message's id, its commit time). What came of the
             deliveries of a subscription is in "attempts" (none if it is missing), rows (start, end, how often given
-            back, how often failed, due_us). Its "numbers" (none if it is missing) are rows
+            back, how often failed, due_us), of which what is read between start and end is not a part. Its "numbers" (none if it is missing) are rows
             (sender, next), as in NUMBERS, who was heard last at the end
 
     The highest LSN counts. Files that end in ".qck.tmp" are unfinished and hold nothing;

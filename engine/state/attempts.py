@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
+from quire.intervals import IntervalSet
+
 # Positions [start, end); how often each was given back (or noted, where deliveries are); how often
 # it failed, where that is not the same; and when it comes again, by the wall clock, 0: at once.
 AttemptRow = tuple[int, int, int, int, int]
@@ -42,6 +44,25 @@ class Attempts:
         part = slice(first, after)
         runs = zip(self.starts[part], self._ends[part], self._tried[part], strict=True)
         return [(start, end, *tried) for start, end, tried in runs]
+
+    @classmethod
+    def beside(cls, rows: Iterable[AttemptRow], done: IntervalSet) -> Attempts:
+        """Those of the rows without what is read."""
+        return cls((lo, hi, *row[2:]) for row in rows for lo, hi in done.gaps(row[0], row[1]))
+
+    def rows_beside(self, done: IntervalSet) -> list[AttemptRow]:
+        """The runs, joined where between two that tell the same everything is read.
+
+        So reading never makes more of them: it takes positions out of a row of them.
+        """
+        joined: list[AttemptRow] = []
+        for row in self.rows():
+            end = joined[-1][1] if joined and joined[-1][2:] == row[2:] else None
+            if end is not None and (end == row[0] or done.covers(end, row[0])):
+                joined[-1] = joined[-1][0], *row[1:]
+            else:
+                joined.append(row)
+        return joined
 
     def hidden(self, now_us: int) -> list[tuple[int, int, int]]:
         """The runs of what has failed and comes later than now, and when."""

@@ -81,7 +81,7 @@ class ExtraReads:
             for subscription, (queue, position, _) in self.seeks.items()
         ]
         strict = {s.subscription_id for s, (_, _, strict) in self.seeks.items() if strict}
-        return MovesSection(self._context.state.durable.queues, seeks, strict)
+        return MovesSection(self._context.state, seeks, strict)
 
     def reports(self, rows: Iterable[InFlightRange]) -> list[AskedReport]:
         """Return those on deliveries; each message's once, however often it is called (AR4)."""

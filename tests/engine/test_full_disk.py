@@ -192,6 +192,40 @@ def test_promise_5_relieving_never_ends(seed: int) -> None:
 
 
 @pytest.mark.promise(5)
+def test_promise_5_no_order_of_reading_needs_more_than_is_kept_back(seed: int) -> None:
+    """Two subscriptions read by priority, not in the order of the puts: drained to empty.
+
+    In between, each checkpoint has thousands of runs of what is read, and a spare has room for it.
+    """
+    env = SimEnv(seed)
+    store = Store.open("/s", env=env, background=False, **SMALL)
+    store.create_queue("topic", kind="topic", order="priority")
+    store.subscribe("topic", "reads")
+    store.subscribe("topic", "lags")
+    with store.transaction() as txn:
+        for number in range(14_000):
+            txn.put("topic", b"x", priority=9 * (number % 2))
+    env.capacity_bytes = env.used_bytes()
+    with pytest.raises(DiskFull):
+        repeat(lambda: store.put("topic", bytes(50_000)))
+    durable, most_runs = store._context.state.queue("topic").durable, 0
+    for source in ("topic/reads", "topic/lags"):
+        got = -1
+        while got:
+            env.capacity_bytes = env.used_bytes()  # others take what becomes free
+            with store.transaction() as txn:
+                got = len(txn.get_many(source, 2500).payloads())
+            runs = [durable.released, *(each.done for each in durable.subscriptions.values())]
+            most_runs = max(most_runs, sum(map(len, runs)))
+    assert store.queue("topic").messages == 0
+    assert most_runs > 12_000
+    assert store.admin.verify().ok
+    with Store.open("/s", env=env.kill(), background=False) as store:
+        assert store.admin.verify().ok
+        assert store.browse("topic/lags").payloads() == []
+
+
+@pytest.mark.promise(5)
 def test_promise_5_what_makes_room_goes_on(seed: int) -> None:
     """Prepared transactions are decided, queues and subscriptions go, messages are passed over."""
     env = SimEnv(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -179,7 +180,8 @@ def test_few_pages_are_read_to_find_a_position(seed: int) -> None:
 def test_the_section_is_read_as_it_was_written() -> None:
     """And garbage is refused."""
     seeks = [Seek(1, 2, 3), Seek(1, 3, 1 << 40)]
-    pieces = pack_sections([MovesSection({}, seeks, set())])
+    with Store.open("/s", env=SimEnv()) as store:
+        pieces = pack_sections([MovesSection(store._context.state, seeks, set())])
     assert read_sections(memoryview(b"".join(pieces)), "here") == (Seeks(seeks),)
     good = b"".join(pieces)
     for wrong in (b"", good[:-1], bytes(8), b"\xff" * 24, good[:8] + b"\x01" + bytes(40)):
@@ -279,7 +281,8 @@ def test_a_full_disk_lets_go(seed: int) -> None:
     env.advance(11)
     with store.transaction() as txn:
         txn.read_to("t/a", 1)
-    store._maintenance.step()
+    with suppress(DiskFull):  # of the journal's next segment, after all that makes room
+        store._maintenance.step()
     assert store.queue("t").messages == 0
     assert store.admin.verify().ok
     store.close()
@@ -393,7 +396,8 @@ def test_a_client_that_ends_makes_room_on_a_full_disk(seed: int) -> None:
     store.get_many("t/a", 100_000)
     assert store.queue("t").messages > 0
     store.let_go_of("client")
-    store._maintenance.step()
+    with suppress(DiskFull):  # of the journal's next segment, after all that makes room
+        store._maintenance.step()
     assert store.queue("t").messages == 0
     store.admin.checkpoint()
     store.put("t", b"1")
