@@ -18,7 +18,9 @@ PLAIN_FOLDERS = (
     "quire/batches", "quire/block", "quire/cli", "quire/databases", "quire/definitions",
     "quire/env", "quire/libraries", "quire/messages", "quire/rows", "quire/selectors",
     "quire/testing", "journal", "ltds", "writebuffer", "coordination", "bench", "demo", "examples",
-    "scripts", "engine/checkpoints", "engine/inspection", "engine/pages", "engine/upkeep",
+    "scripts", "engine/checkpoints", "engine/delivery", "engine/inspection", "engine/live_state",
+    "engine/lookup", "engine/namespaces", "engine/pages", "engine/queues", "engine/reading",
+    "engine/records", "engine/state", "engine/transactions", "engine/upkeep",
     "pyspark_quire", "quire/file_dump", "remote/ownership", "remote/server", "remote/wire",
     "spark_graphs/checkpoint", "spark_graphs/fragments", "spark_graphs/planning",
 )  # fmt: skip

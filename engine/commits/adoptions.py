@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quire.engine.pages.block_places import Places
-from quire.engine.queues.header_rules import asked_of_many
+from quire.engine.queues.header_rules import requested_bits_of_many
 from quire.env import Env
 from quire.env.interpreter import Lock
 from quire.errors import PositionLost
@@ -42,18 +42,18 @@ class Adoptions:
         with LtdsReader(self._env, self._directory, ltds_id, self._store_id) as reader:
             return max((block.largest_charge() for block, _ in reader), default=0)
 
-    def asked(self, ltds_id: int, mask: int) -> int:
+    def bits(self, ltds_id: int, mask: int) -> int:
         """The bits, of those of the mask, of what any of its messages asks (see `header_rules`).
 
         Only blocks that have such columns are read for it, unless they are compressed.
         """
-        asked = 0
+        bits = 0
         with LtdsReader(self._env, self._directory, ltds_id, self._store_id) as reader:
             for number in range(reader.chunk_count, reader.block_count):
                 part = reader.part(number)
-                if part is None or part.columns() & mask & ~asked:
-                    asked |= asked_of_many(reader.block_at(number)[0].headers, mask & ~asked)
-        return asked
+                if part is None or part.columns() & mask & ~bits:
+                    bits |= requested_bits_of_many(reader.block_at(number)[0].headers, mask & ~bits)
+        return bits
 
     def hold(self, ltds_id: int) -> None:
         """Only one transaction can adopt a file. Raises PositionLost."""

@@ -194,7 +194,7 @@ class Listening:
         recent_removals = queue.recent_removals
         if recent_removals is None:
             recent_removals = self._sequencer.exclusive(lambda: self._begin(queue, now))
-        recent_removals.asked_at = now
+        recent_removals.listened_at = now
         return recent_removals
 
     def _begin(self, queue: Queue, now: float) -> RecentRemovals:
@@ -215,7 +215,7 @@ class Listening:
         over = self._env.monotonic() - LISTENED_SECONDS
         for queue in list(self._state.listened.values()):
             recent_removals = queue.recent_removals
-            if recent_removals is not None and recent_removals.asked_at < over:
+            if recent_removals is not None and recent_removals.listened_at < over:
                 self._sequencer.exclusive(lambda own=queue: self._end(own))  # type: ignore[misc]
 
     def _end(self, queue: Queue) -> None:

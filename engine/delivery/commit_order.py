@@ -25,7 +25,7 @@ _NOTHING = IntervalSet()  # nobody changes it
 
 
 class CommitOrder:
-    """See the module. The queue's lock covers it."""
+    """The order of commits, after returned positions. Covered by the queue's lock."""
 
     __slots__ = ("_done", "_spent", "cursor", "rejected", "returned")
 
@@ -72,15 +72,15 @@ class CommitOrder:
     # What may be taken
 
     def has_next(self, end: int) -> bool:
-        """Whether there is a position below `end` to take."""
+        """Return True if there is a position below `end` to take."""
         return bool(self.returned.total) or self._done.first_gap(self.cursor) < end
 
     def is_behind(self, end: int) -> bool:
-        """Whether messages are to be looked at: none ever is."""
+        """Return False: no message has to be looked at before it is taken."""
         return False
 
     def is_ready(self, position: int) -> bool:
-        """Whether it could be delivered now, be it the next one or not."""
+        """Return True if the position can be delivered now, be it the next one or not."""
         return not self._done.contains(position) and not self.held_in(position, position + 1)
 
     def take(
@@ -172,7 +172,7 @@ class CommitOrder:
         self.rejected.add(start, end)
 
     def late(self, start: int, end: int) -> tuple[int, bool]:
-        """Whether the first of [start, end), in flight, has expired: nothing does."""
+        """Return `end` and False: no message of [start, end) has expired while in flight."""
         return end, False
 
     # Where positions are
@@ -197,21 +197,21 @@ class CommitOrder:
         return list(self.rejected.intersection(start, end))
 
     def missing(self, start: int, end: int) -> tuple[int, int | None]:
-        """What is missing before the first of [start, end): nothing; where others follow."""
+        """Return `end` and None: no number is missing before any message of [start, end)."""
         return end, None
 
     def unwanted_runs(self, most: int, runs: int) -> list[tuple[int, int]]:
-        """What is not asked for: nothing."""
+        """Return an empty list: the subscription wants all messages."""
         return []
 
     # What has no time of its own, and no sender that numbers it
 
     def note_number(self, sender: int, number: int) -> bool:
-        """Whether anything becomes available as all of a sender below this number is read."""
+        """Return False: no message waits for a sender's numbers."""
         return False
 
     def advance(self, now_us: int, clock_us: int, end: int) -> bool:
-        """Whether anything became available by its time."""
+        """Return False: no message becomes available by its time."""
         return False
 
     def due_in(self, now_us: int, clock_us: int) -> float:
@@ -223,11 +223,11 @@ class CommitOrder:
         return []
 
     def is_scheduled(self, position: int) -> bool:
-        """Whether it is not due yet."""
+        """Return False: no message is due later."""
         return False
 
     def is_unseen(self, position: int) -> bool:
-        """Whether it is to be looked at."""
+        """Return False: no message has to be looked at."""
         return False
 
     def take_scheduled(self, position: int, number: int, taker: object) -> bool:

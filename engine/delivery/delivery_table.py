@@ -1,4 +1,4 @@
-"""What may become of a message for one subscription: states, events, and the one table of both.
+"""The delivery states of a message for one subscription, the events, and the one table of both.
 
 What is known of messages in another order than that of commits changes by this table alone (see
 `whereabouts`); `docs/delivery.md` is drawn from it, and random histories hold every queue to it.
@@ -41,7 +41,7 @@ class DeliveryState(Enum):
 
 
 class Event(Enum):
-    """What happens to it."""
+    """An event in the delivery of a message."""
 
     LOOK = "its headers are looked at"
     DUE = "its time has come, or its turn in a sequence, or it has waited long enough"
@@ -62,7 +62,7 @@ _NUMBERS: Final = {state: number for number, state in enumerate(DeliveryState)}
 
 
 class Rule(NamedTuple):
-    """What one that is in any of these states may be after the event, and what that needs."""
+    """A row of the table: the states before the event, the states after it, and what that needs."""
 
     event: Event
     before: tuple[DeliveryState, ...]

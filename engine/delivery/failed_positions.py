@@ -1,4 +1,4 @@
-"""What is noted of messages that have failed: when they come again, which is drawn here, once."""
+"""Notes on failed messages, with the times of their retries, which are drawn here alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Policy = Mapping[str, Any] | float
 
 
 class FailingReader(Protocol):
-    """Of a subscription: what has to do with failures."""
+    """A subscription, as far as failures need it."""
 
     queue_id: int
     subscription_id: int
@@ -28,13 +28,13 @@ class FailingReader(Protocol):
     most: int
 
     def is_spent(self, position: int) -> bool:
-        """Whether it was delivered as often as it may be."""
+        """Return True if the message was delivered as often as its subscription's limit lets it."""
 
 
 def failures_of(
     reader: FailingReader, env: Env, start: int, end: int, policy: Policy
 ) -> list[Failure]:
-    """Of [start, end), in flight until now, what is not read, with the time when it comes again.
+    """Return the unread positions of [start, end), in flight until now, with their retry times.
 
     That is by the policy, or after so many seconds. What has expired waits for nothing.
     """

@@ -78,7 +78,7 @@ class _MessageGroup:
         self.waiting = Line()  # those behind `shown`
 
     def hide(self) -> None:
-        """What is shown waits: where it was shown it is passed over."""
+        """Put the shown message among the waiting ones; its place in the line is passed over."""
         if self.shown >= 0:
             self.waiting.add(self.shown)
             self.shown = -1
@@ -134,7 +134,7 @@ _EMPTY_PAGE: Final = array("q", [0] * GROUPS_PAGE)
 
 
 class Groups:
-    """See the module. The queue's lock covers it."""
+    """The ordered groups of a subscription, with their holders. Covered by the queue's lock."""
 
     __slots__ = (
         "_at", "_groups", "_holders", "_is_there", "_resting", "_shown", "_standing", "away",
@@ -216,11 +216,11 @@ class Groups:
         return group.holder is None
 
     def _is_shared(self, number: int) -> bool:
-        """Whether the group is nobody's, whoever has messages of it."""
+        """Return True if several takers may have messages of the group at a time."""
         return self.paces is not None and (number == ALONE or self.paces.is_shared)
 
     def _may_start(self, group: _MessageGroup, number: int) -> bool:
-        """Whether the limits let it have one more; else it is looked at again when they may."""
+        """Return True if limits let the group start one more; else note when to look again."""
         if self.paces is None or group.rests:
             return self.paces is None
         if self.paces.is_full(number, group.held):
@@ -275,7 +275,7 @@ class Groups:
         return -1
 
     def pass_over(self, position: int) -> None:
-        """What was shown is not available after all: the next one of its group is."""
+        """Take back a shown message that is not available, and show its group's next one."""
         number = self._shown.pop(position)
         group = self._groups.get(number)
         if isinstance(group, _MessageGroup):
@@ -288,7 +288,7 @@ class Groups:
     # In flight (OG1)
 
     def take(self, position: int, taker: object) -> None:
-        """What `first` has shown is in flight now."""
+        """Put the message that `first` has shown in flight."""
         self._at.pop()
         number = self._shown.pop(position)
         if number:
@@ -297,7 +297,7 @@ class Groups:
             self._hold(group, number, position, taker, group.stands)
 
     def hold(self, position: int, number: int, taker: object) -> bool:
-        """What is not due yet is in flight now; False: others have its group, or it waits."""
+        """Put a message that is not due in flight. False: its group is taken, or at a limit."""
         if self.paces is not None:
             number = number or ALONE
         group = self._group(number)
@@ -312,7 +312,7 @@ class Groups:
         return True
 
     def may_have(self, number: int, taker: object) -> bool:
-        """Whether the group (0: none) is the taker's, or nobody's (OG1), and may go on (OG5)."""
+        """Return True if holder (OG1) and limits (OG5) let the taker have the group (0: none)."""
         group = self._groups.get(number)
         holder, held = (group.holder, group.held) if isinstance(group, _MessageGroup) else (None, 0)
         paces = self.paces if number else None
@@ -333,7 +333,7 @@ class Groups:
         self._show(group, number)
 
     def find(self, position: int, number: int, is_later: bool = True) -> None:
-        """What was away is of this group (0: of none), which waits until it is back or read.
+        """Put a message that was away into its group (0: none); it waits until it is back or read.
 
         `is_later`: it is not in flight, but comes later.
         """
@@ -348,7 +348,7 @@ class Groups:
                 group.hide()
 
     def wait_for(self, position: int) -> None:
-        """What was in flight comes later (OG2)."""
+        """Return the group to others, as a message in flight is to be retried later (OG2)."""
         number = self.held[position]
         if number < 0:
             return
@@ -362,7 +362,7 @@ class Groups:
         group.hide()
 
     def let_go(self, position: int, code: int = -1) -> bool:
-        """What was in flight is not any more; with a code, it is available again.
+        """Take a message out of flight; with a code, it is available again.
 
         Whether everybody may take something by that.
         """
@@ -411,7 +411,7 @@ class Groups:
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes (OG4)."""
+        """Return the bytes that the groups take (OG4)."""
         tables = getsizeof(self._groups) + getsizeof(self.held) + self._shown.memory_bytes
         groups = [group for group in self._groups.values() if isinstance(group, _MessageGroup)]
         numbers = 2 * len(self._groups) - len(groups) + len(self.held)  # a code is one, too

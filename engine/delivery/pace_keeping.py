@@ -1,4 +1,4 @@
-"""What limits let start: how many messages are in flight, and how many start in a second.
+"""Limits of pace: how many messages are in flight, and how many start in a second.
 
 A queue's `max_in_flight` and `rate` hold for each of its subscriptions (`SubscriptionPace`),
 `group_max_in_flight` and `group_rate` for each group of messages there (`GroupPaces`). Of all of
@@ -79,7 +79,7 @@ class StartWindow:
 
 
 class SubscriptionPace:
-    """Of one subscription. The queue's lock covers it."""
+    """The pace of one subscription. Covered by the queue's lock."""
 
     __slots__ = ("_env", "_pace", "_window", "changes", "groups", "latest_us")
 
@@ -99,7 +99,7 @@ class SubscriptionPace:
 
     @property
     def has_rate(self) -> bool:
-        """Whether it counts when something starts."""
+        """Return True if starts are counted, as a rate limits them."""
         return self._pace.rate is not None or (
             self.groups is not None and self.groups.pace.rate is not None
         )
@@ -161,7 +161,7 @@ def paced(
 
 
 class GroupPaces:
-    """Of the groups of a subscription, by number. The queue's lock covers it."""
+    """The paces and turns of a subscription's groups, by number. Covered by the queue's lock."""
 
     __slots__ = ("_env", "_full_until_us", "_most", "_turn", "_turns", "_windows", "pace")
 
@@ -176,7 +176,7 @@ class GroupPaces:
 
     @property
     def is_shared(self) -> bool:
-        """Whether several may have messages of one group."""
+        """Return True if several takers may have messages of one group."""
         return self.pace.max_in_flight is not None
 
     def alter(self, pace: QueuePace) -> None:
@@ -195,7 +195,7 @@ class GroupPaces:
         return clock_us(self._env)
 
     def is_full(self, number: int, in_flight: int) -> bool:
-        """Whether the group has as many in flight as it may."""
+        """Return True if the group has as many messages in flight as its limit."""
         most = None if number == ALONE else self.pace.max_in_flight
         return most is not None and in_flight >= most
 
@@ -219,7 +219,7 @@ class GroupPaces:
         return (stands >> POSITION_BITS + TURN_BITS << POSITION_BITS) | (stands & POSITIONS)
 
     def start(self, number: int, stands: int) -> None:
-        """What stood there is taken; -1: another one of the group is."""
+        """Count a start of the group at its place; -1: another message of the group was taken."""
         self._drop_idle()
         if stands < 0:
             stands = self.stands(number, 0)
@@ -246,5 +246,5 @@ class GroupPaces:
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes, about."""
+        """Return about the bytes that the windows and turns take."""
         return STARTS_BYTES * len(self._windows) + TURN_BYTES * len(self._turns)

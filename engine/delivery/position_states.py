@@ -32,7 +32,7 @@ def those_of(*numbers: int) -> bytes:
 
 
 class PositionStates:
-    """See the module. The queue's lock covers it."""
+    """The states of a subscription's positions, a byte each. Covered by the queue's lock."""
 
     __slots__ = ("_pages", "end")
 
@@ -86,7 +86,7 @@ class PositionStates:
                 del pages[index]
 
     def look(self, start: int, states: NDArray[np.uint8]) -> None:
-        """What was not looked at, from there on, is so now. Raises StoreFailed (PL1)."""
+        """Set the states of unseen positions, from `start` on. Raises StoreFailed (PL1)."""
         end = start + len(states)
         before = self.states(start, end)
         changed = np.flatnonzero(before != states)

@@ -1,4 +1,4 @@
-"""What stands ready to be taken, in a queue's order: by rank, and then by position.
+"""Positions that are ready to be taken, in a queue's order: by rank, and then by position.
 
 Each is known by its code: its rank, and in the lowest bits its position. Of many ranks (keys) all
 stand in one line; of few (priorities) each rank has a line of its own. What a line learns together
@@ -65,7 +65,7 @@ def held_between(held: Collection[int], start: int, end: int) -> list[int]:
 
 
 class Standing(Protocol):
-    """See the module. The queue's lock covers it."""
+    """A line of ready positions. Covered by the queue's lock."""
 
     def learn(self, positions: NDArray[np.int64], ranks: Ranks) -> None:
         """Ascending positions, which are not here yet."""
@@ -86,7 +86,7 @@ class Standing(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes (SR2)."""
+        """Return the bytes that the line takes (SR2)."""
 
 
 _CodeRun = tuple[int, list[int]]  # its lowest code, and the others, the lowest last
@@ -257,6 +257,6 @@ class Lanes:
 
 
 def int_bytes(codes: Collection[int]) -> int:
-    """What one of the ints takes, as far as some of them tell."""
+    """Return the bytes of one of the ints, estimated from a sample."""
     some = list(codes)[:: max(1, len(codes) >> 6)]
     return max(map(getsizeof, some), default=0) + 15 & ~15

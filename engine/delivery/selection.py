@@ -69,7 +69,7 @@ _PASSED: Final = TRANSITIONS[Event.READ][READ]
 
 
 class SelectionHeaders(NamedTuple):
-    """What messages that follow each other say, as far as their queue's properties ask."""
+    """The header columns of successive messages, as far as their queue's properties need them."""
 
     ranks: Ranks  # in an order by sequences their links (see `sequences`)
     due: _Times = None  # 0: at once
@@ -81,7 +81,7 @@ class SelectionHeaders(NamedTuple):
 
 
 class Selection:
-    """See the module. The queue's lock covers it."""
+    """The order by ranks, times, groups and sequences. Covered by the queue's lock."""
 
     __slots__ = (
         "_aging",
@@ -154,11 +154,11 @@ class Selection:
     # What is not known yet
 
     def has_next(self, end: int) -> bool:
-        """Whether there may be a position below `end` to take."""
+        """Return True if there may be a position below `end` to take."""
         return self._standing.first() >= 0 or self.is_behind(end)
 
     def is_behind(self, end: int) -> bool:
-        """Whether there are positions below `end` whose messages are to be looked at."""
+        """Return True if there are positions below `end` whose messages have to be looked at."""
         return self.known < end or bool(self.unknown)
 
     def next_unknown(self, done: IntervalSet, end: int, most: int) -> tuple[int, int] | None:
@@ -176,7 +176,7 @@ class Selection:
     def learn(
         self, start: int, found: SelectionHeaders, done: IntervalSet, now_us: int, clock_us: int
     ) -> None:
-        """What the messages from a position on say, as `next_unknown` gave it.
+        """Learn the headers of the messages from a position on, which `next_unknown` returned.
 
         `clock_us`: the monotonic clock's (SL9).
         """
@@ -227,7 +227,7 @@ class Selection:
         now_us: int,
         clock_us: int,
     ) -> None:
-        """What nobody gets, of what is new: its time is over, or it is not asked for."""
+        """Set aside the new messages that nobody gets: expired and unwanted ones."""
         lives, ends = found.lives, None
         if lives is not None:
             ends = np.where(lives == NEVER_US, lives, clock_us + lives - ages)
@@ -252,7 +252,7 @@ class Selection:
         )
 
     def _let_through(self, rows: Iterable[tuple[int, int, int]]) -> bool:
-        """What waits no more for those before it; whether there was anything."""
+        """Make messages of sequences available that waited; return True if there are any."""
         is_any = False
         for position, rank, group in rows:
             if self.where.of(position) == WAITING:  # else it has its place there, and no other
@@ -287,7 +287,7 @@ class Selection:
     # Time
 
     def advance(self, now_us: int, clock_us: int, end: int) -> bool:
-        """What is due is available, what has expired is not; whether anything became available.
+        """Make due messages available and set expired ones aside; True if any became available.
 
         `clock_us`: the monotonic clock's (SL9). `end`: of the queue.
         """
@@ -336,7 +336,7 @@ class Selection:
         return [row[1] for row in nsmallest(most, rows)]
 
     def is_scheduled(self, position: int) -> bool:
-        """Whether it is not due yet, as far as it is known."""
+        """Return True if the message is known not to be due yet."""
         return position < self.known and self.where.of(position) == SCHEDULED
 
     def take_scheduled(self, position: int, number: int, taker: object) -> bool:
@@ -353,11 +353,11 @@ class Selection:
         return True
 
     def is_ready(self, position: int) -> bool:
-        """Whether it is available, as far as it is known; its group may be somebody's."""
+        """Return True if the message is known to be available; its group may be taken."""
         return position < self.known and self.where.of(position) == AVAILABLE
 
     def is_unseen(self, position: int) -> bool:
-        """Whether it is to be looked at: then nobody has it, and it is not set aside."""
+        """Return True if the message has to be looked at: it is neither taken nor set aside."""
         return position >= self.known or self.where.of(position) == UNSEEN
 
     def take_chosen(self, position: int, number: int, taker: object) -> bool:
@@ -375,7 +375,7 @@ class Selection:
         return True
 
     def _keep_rank(self, position: int) -> None:
-        """What is ready comes back with the rank that its sequence gave it: no look tells it."""
+        """Note the rank of an available message in a sequence, which no header tells."""
         if self.sequences is not None and self.where.of(position) == AVAILABLE:
             self._out[position] = self.sequences.rank_of(position)
 
@@ -397,7 +397,7 @@ class Selection:
         return self.where.count(_COMING) if is_any else 0
 
     def missing(self, start: int, end: int) -> tuple[int, int | None]:
-        """What is missing before the first of [start, end), None: nothing; where others follow."""
+        """Return where the next gap is in [start, end), and the number missing at `start`."""
         gaps = {} if self.sequences is None else self.sequences.gaps
         if start in gaps:
             return start + 1, gaps[start]
@@ -469,7 +469,7 @@ class Selection:
         return self.where.runs(start, end, _IN_HAND)
 
     def late(self, start: int, end: int) -> tuple[int, bool]:
-        """Whether the first of [start, end), in flight, has expired; where others follow."""
+        """Return the end of a run from `start`, in flight, and True if it has expired."""
         states = self.where.states(start, end)
         others = np.flatnonzero(states != states[0])
         return start + int(others[0]) if len(others) else end, bool(states[0] == LATE)
@@ -553,7 +553,7 @@ class Selection:
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes (SL3)."""
+        """Return the bytes that the selection takes (SL3)."""
         timed = len(self._scheduled) + len(self._expiring) + len(self._aging)
         taken_bytes = TAKEN_BYTES + int_bytes(list(islice(self._out.values(), 64)))
         return (
@@ -576,5 +576,5 @@ def _runs(positions: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def _rows(some: NDArray[np.bool_], *columns: Ranks) -> Iterator[Any]:
-    """Of some messages what the columns say of each."""
+    """Yield the rows of the columns where `some` is True."""
     return zip(*(column[some].tolist() for column in columns), strict=True)

@@ -61,7 +61,7 @@ def number_of(link: int) -> tuple[int, int]:
 
 
 class Sequences:
-    """See the module. The queue's lock covers it."""
+    """The sequences of a subscription's senders. Covered by the queue's lock."""
 
     __slots__ = (
         "_behind",
@@ -134,7 +134,7 @@ class Sequences:
         return shown
 
     def overdue(self, now_us: int) -> list[tuple[int, int, int]]:
-        """What has waited long enough (SQ2)."""
+        """Let go of the messages that have waited long enough, and return them (SQ2)."""
         shown: list[tuple[int, int, int]] = []
         while self._due and self._due[0][0] <= now_us:
             _, sender = heappop(self._due)
@@ -236,7 +236,7 @@ class Sequences:
 
     @property
     def memory_bytes(self) -> int:
-        """What it takes (SQ5)."""
+        """Return the bytes that the sequences take (SQ5)."""
         tables: list[Any] = [self._known, self._older, self._waiting, self._due, self.gaps]
         tables.append(self._behind)
         size = sum(map(getsizeof, tables))

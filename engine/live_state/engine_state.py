@@ -63,7 +63,7 @@ def _count_nothing() -> None:
 
 
 class EngineState:
-    """See the module."""
+    """The state of an open store: the durable one, and live queues beside its fold."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class EngineState:
         return known
 
     def browsed(self, source: str) -> tuple[Queue, Subscription | None]:
-        """What "queue" names (also a topic), or "queue/subscription"."""
+        """Return queue and subscription of "queue/subscription"; of "queue" queue and None."""
         name, subscription = split_source(source)
         queue = self.queue(name)
         return queue, None if subscription is None else queue.subscription(subscription)
@@ -185,7 +185,7 @@ class EngineState:
         self.count_anew()
 
     def check_entries(self, entries: Sequence[LedgerEntry]) -> None:
-        """Whether ledger entries may be committed next. Raises AlreadyCommitted, KeyHeld."""
+        """Check that ledger entries may be committed next. Raises AlreadyCommitted, KeyHeld."""
         for entry in entries:
             if entry.queue_id:
                 self._check_request(entry)
@@ -215,7 +215,7 @@ class EngineState:
             )
 
     def at_hand(self, reads: Sequence[Read | InFlightRange]) -> bool:
-        """Whether no record page needs to be read to tell what is released, as usual."""
+        """Return True if no record page needs to be read to tell what is released, as usual."""
         queues = self.queues
         for read in reads:
             reader = queues.get(read[0])
@@ -323,7 +323,7 @@ class EngineState:
                 queue.switch(switches)
 
     def described(self, queue: Queue) -> DurableState:
-        """What has its entry."""
+        """Return the state that has the queue's entry."""
         return self.temporary if queue.is_temporary else self.durable
 
     def resume(self, opening: int) -> None:
@@ -346,10 +346,10 @@ class EngineState:
     def _last_start_before(self, opening: int) -> int:
         """When an owner before may have started something, by the clock that nobody sets (PK2)."""
         now_us = clock_us(self._env)
-        told = self.durable.catalog.get(STORE, {}).get(LAST_START_NUMBER)
-        if told is None or told.body["opening"] != opening - 1:
+        entry = self.durable.catalog.get(STORE, {}).get(LAST_START_NUMBER)
+        if entry is None or entry.body["opening"] != opening - 1:
             return now_us  # the one right before was killed, or told nothing
-        return now_us - max(0, self._env.now_us() - int(told.body["last_start_us"]))
+        return now_us - max(0, self._env.now_us() - int(entry.body["last_start_us"]))
 
     def last_start_us(self) -> int | None:
         """When something started at last that counts for a rate, in microseconds since the epoch.

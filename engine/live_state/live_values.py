@@ -30,7 +30,7 @@ class StateEntry(NamedTuple):
 
 
 class _PlacedValue(NamedTuple):
-    """What a change that has its place in the order sets a key to."""
+    """The value that a change with a place in the order sets a key to."""
 
     number: int  # of the entry; NO_ENTRY: it deletes it
     by: object
@@ -38,7 +38,7 @@ class _PlacedValue(NamedTuple):
 
 
 class StateValues:
-    """See the module. Thread-safe."""
+    """The values of an open store, which transactions set and get. Thread-safe."""
 
     def __init__(self, durable: DurableState) -> None:
         self.changing = RLock()  # held while the fold changes several (KV1)
@@ -61,7 +61,7 @@ class StateValues:
         return None if number is None or entry is None else StateEntry(number, entry)
 
     def value(self, name: str, key: str) -> bytes | None:
-        """What is committed."""
+        """Return the committed value of a key; None if there is none."""
         found = self.find(name, key)
         return None if found is None else to_value(found.entry.body["value"])
 
@@ -78,7 +78,7 @@ class StateValues:
             return sorted(self._index.numbers)
 
     def keys(self, name: str) -> list[str]:
-        """Of a name, in no order."""
+        """Return the keys of a name, in no order."""
         with self.changing:
             return list(self._index.numbers.get(name, ()))
 
@@ -125,7 +125,7 @@ class StateValues:
     # In the journal's order
 
     def check(self, reads: Mapping[StateKey, StateEntry | None], sets: Iterable[StateKey]) -> None:
-        """Whether a transaction may be committed next. Raises StateConflict, KeyHeld."""
+        """Check that a transaction may be committed next. Raises StateConflict, KeyHeld."""
         for where in (*reads, *sets):
             placed = self._placed.get(where)
             xid = self._index.holders.get(where) or (placed and placed.xid)
@@ -173,7 +173,7 @@ class StateValues:
         return self.number() if is_put and number == NO_ENTRY else number
 
     def number(self) -> int:
-        """Of a new entry."""
+        """Return the number of a new entry."""
         number = max(self._next_number, self._index.next_number)
         self._next_number = number + 1
         return number

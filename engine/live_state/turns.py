@@ -41,7 +41,7 @@ class _PatternMembers:
 
 
 class Turns:
-    """See the module. Thread-safe."""
+    """Gets from all queues that a pattern names, in turn. Thread-safe."""
 
     def __init__(self, env: Env, state: EngineState, delivery: Fetcher) -> None:
         self._env = env
@@ -156,7 +156,7 @@ class _ToldOnce:
 
     @property
     def is_over(self) -> bool:
-        """Whether it was told."""
+        """Return True if its callbacks were called."""
         return not self._callbacks
 
     def tell(self) -> None:
@@ -169,7 +169,7 @@ class _ToldOnce:
         callback()
 
     def withdraw(self) -> None:
-        """Of all, so far."""
+        """Withdraw it from all queues where it has been registered so far."""
         while self.withdraws:
             try:
                 withdraw = self.withdraws.pop()

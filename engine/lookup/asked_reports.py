@@ -67,7 +67,7 @@ def report_on(
 
 
 def arrival_of(queue: str, fields: Fields) -> list[AskedReport]:
-    """Of one message, if it asks for that."""
+    """Return the arrival report of one message in a list, empty if its attributes request none."""
     to, attributes = fields.reply_to, fields.attributes
     if to is None or not requests_report(attributes, ARRIVAL):
         return []
@@ -75,7 +75,7 @@ def arrival_of(queue: str, fields: Fields) -> list[AskedReport]:
 
 
 def arrivals_in(queue: str, parts: Iterable[Headers]) -> list[AskedReport]:
-    """Of those with these headers that ask for it."""
+    """Return the arrival reports of the messages with these headers that request one."""
     found: list[AskedReport] = []
     for headers in parts:
         attributes = headers.attributes
@@ -86,7 +86,7 @@ def arrivals_in(queue: str, parts: Iterable[Headers]) -> list[AskedReport]:
 
 
 def may_ask_delivery(block: Block) -> bool:
-    """Whether any message may that is in a block with these columns."""
+    """Return True if the block's columns may request delivery reports."""
     return block.may_say(_DELIVERY)
 
 
@@ -102,7 +102,7 @@ def delivery_reports(
 
 
 def _deliveries_in(queue: str, part: Delivered) -> Iterator[tuple[int, AskedReport]]:
-    """Of those that ask for it; each with its row in the block."""
+    """Yield a report for each message of the part that requests one, with its row in the block."""
     block = part.block
     if block.columns & REPORTING == REPORTING:
         for row in _asking(block.headers, part.start, part.stop, DELIVERY):
@@ -114,8 +114,8 @@ def _asking(headers: Headers, start: int, stop: int, event: str) -> list[int]:
     attributes, reply_to = headers.attributes, headers.strings[Column.REPLY_TO]
     assert attributes is not None
     word = event.encode()
-    asked = attributes.find(REPORTS.encode(), start, stop)
-    rows = [row for row, words in asked if word in bytes(words).split()]
+    requests = attributes.find(REPORTS.encode(), start, stop)
+    rows = [row for row, words in requests if word in bytes(words).split()]
     return [row for row in rows if reply_to.get(row) is not None]
 
 
@@ -125,6 +125,6 @@ def _report_in(
     strings, attributes = headers.strings, headers.attributes
     assert attributes is not None
     correlation_ids = strings.get(Column.CORRELATION_ID)
-    given = None if correlation_ids is None else correlation_ids.get(row)
+    correlation_id = None if correlation_ids is None else correlation_ids.get(row)
     to = str(strings[Column.REPLY_TO].get(row))
-    return report_on(event, queue, to, given or own_id, attributes.get(row))
+    return report_on(event, queue, to, correlation_id or own_id, attributes.get(row))

@@ -40,7 +40,7 @@ _BITS: Final = (1 << 64) - 1
 
 
 class AttributeIndex:
-    """See the module. Thread-safe. `place`: what it is of."""
+    """The values of one field by their hashes, with positions. Thread-safe. `place`: the field."""
 
     def __init__(self, place: FieldPlace) -> None:
         self._place: Final = place
@@ -92,7 +92,7 @@ class AttributeIndex:
 
     @property
     def memory_bytes(self) -> int:
-        """What its runs take."""
+        """Return the bytes that the runs take."""
         return sum(hashes.nbytes + positions.nbytes for hashes, positions in self._runs)
 
 
@@ -123,7 +123,7 @@ def _span(hashes: _Hashes, value: np.uint64) -> tuple[int, int]:
 
 
 def values_of(part: Delivered, place: FieldPlace) -> pa.Array | None:
-    """Of each message; None: none has any."""
+    """Return the field's value of each message; None if no message has one."""
     source, name = place
     columns = block_columns.BlockColumns(
         part.block, part.start, part.stop, part.first_id, part.time_us

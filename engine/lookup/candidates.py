@@ -75,7 +75,7 @@ class Passed(Struct):
 
 
 class Finder:
-    """See the module. Thread-safe."""
+    """Finds the messages of a subscription that match a choice, in its order. Thread-safe."""
 
     def __init__(self, delivery: Fetcher) -> None:
         self._delivery = delivery
@@ -245,8 +245,8 @@ def rows_in(
     rows = rows_of(part, choice)
     if not len(rows) or subscription is None or subscription.wanted is None:
         return rows
-    asked = rows_of(part, choices.Choice(condition=subscription.wanted))
-    return np.intersect1d(rows, asked, assume_unique=True)
+    matching = rows_of(part, choices.Choice(condition=subscription.wanted))
+    return np.intersect1d(rows, matching, assume_unique=True)
 
 
 def _in_commit_order(properties: Properties) -> bool:

@@ -32,7 +32,7 @@ ALL = Choice()
 
 
 def choice_of(queue: Queue, where: object) -> Choice:
-    """What `where` means in a queue. Raises InvalidArgument, InvalidSelector.
+    """Return the choice that `where` means in a queue. Raises InvalidArgument, InvalidSelector.
 
     A template comes from a client as the mapping of its fields.
     """

@@ -15,7 +15,7 @@ _FIELDS: Final = (
 
 
 def described(queue: str, found: Candidate) -> Description:
-    """What its header says."""
+    """Return the description of a message: its position, its attributes and its header fields."""
     message = found.part.message(queue, found.part.start)
     return Description(
         queue=queue,

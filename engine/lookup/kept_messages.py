@@ -1,4 +1,4 @@
-"""What a transaction keeps from others until it ends, and leaves in the queue (`hold=True`).
+"""Messages that a transaction keeps from others and leaves in the queue (`hold=True`).
 
 - KP1: it is in flight. So what its transaction takes by id goes from here to what that has got, in
   the state that it has and with the group that came with it; where the get is undone, it is kept as
@@ -16,7 +16,7 @@ from .taken_positions import TakenPositions
 
 
 class KeptMessages:
-    """See the module. The transaction's lock covers it; other threads look at `has`."""
+    """A transaction's kept messages. Covered by its lock; other threads call `has`."""
 
     __slots__ = ("_positions", "_taken")
 
@@ -33,11 +33,11 @@ class KeptMessages:
             self._positions.add(queue, subscription, lo, hi)
 
     def keeps(self, subscription: Subscription, position: int) -> bool:
-        """Whether it is kept."""
+        """Return True if the message is kept now."""
         return self._positions.has(subscription, position)
 
     def has(self, subscription: Subscription, position: int) -> bool:
-        """Whether it is kept, or was, and has gone to what its transaction has got."""
+        """Return True if the message is kept, or was and is now among its transaction's reads."""
         return (subscription, position) in self._taken or self.keeps(subscription, position)
 
     def rows(self) -> list[InFlightRange]:
@@ -52,7 +52,7 @@ class KeptMessages:
     def take_back(
         self, queue: Queue, subscription: Subscription, runs: list[tuple[int, int, int]]
     ) -> None:
-        """What was kept of these is so again, and in no run; the others go back to the queue."""
+        """Keep the runs again that were kept before an undone get, and drop them from `runs`."""
         own = [run for run in runs if (subscription, run[0]) in self._taken]
         self.keep(queue, subscription, own)
         runs[:] = [run for run in runs if run not in own]

@@ -35,7 +35,7 @@ _HEADER: Final = ("sender", "correlation_id", "reply_to", "content_type")
 
 
 class LatestOfKeys:
-    """See the module. Who uses it lets no other thread do so."""
+    """The latest message of each key, and those it supersedes. Not thread-safe: its user locks."""
 
     def __init__(self, properties: Properties) -> None:
         key = str(properties.keep_latest)
@@ -87,7 +87,7 @@ class LatestOfKeys:
                         superseded.append(before)
 
     def _forget(self, queue: Queue) -> None:
-        """What is released (LK2, LK3)."""
+        """Drop the positions that the queue has released (LK2, LK3)."""
         with queue.lock:
             released = queue.released
             for held in (self.superseded, self.passing):
@@ -99,7 +99,7 @@ class LatestOfKeys:
                 self._latest = {key: at for key, at in pairs if not released.contains(at)}
 
     def parts(self, most_runs: int) -> list[list[tuple[int, int]]]:
-        """What is to go, as many runs and messages at a time as one commit reads."""
+        """Return the superseded runs, parted so that one commit can read each part."""
         found: list[list[tuple[int, int]]] = [[]]
         left = PURGED_AT_ONCE
         for start, end in self.superseded.to_list():
@@ -115,7 +115,7 @@ class LatestOfKeys:
 
 
 def _deletes(part: Delivered, place: FieldPlace) -> NDArray[np.bool_]:
-    """Of each message whether it deletes its key: it has nothing but that."""
+    """Return for each message True if it deletes its key: it has a key and nothing else."""
     block, count = part.block, part.stop - part.start
     if isinstance(block, StreamedBlock):
         return np.full(count, block.stream.size == 0)

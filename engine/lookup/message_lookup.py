@@ -37,7 +37,7 @@ R = TypeVar("R")
 
 
 class Purpose(Enum):
-    """What messages are taken for."""
+    """The purpose for which a transaction takes messages."""
 
     DELIVER = "their taker handles them: a delivery, of their ordered groups, too"
     KEEP = "others are not to get them for a while"
@@ -64,7 +64,7 @@ class ChoiceOutcome(NamedTuple):
 
 
 class MessageLookup:
-    """See the module. Thread-safe."""
+    """Takes messages by id or by condition, and waits for them. Thread-safe."""
 
     def __init__(self, env: Env, delivery: Fetcher, finder: Finder, waits: MessageWaits) -> None:
         self._env = env
@@ -87,7 +87,7 @@ class MessageLookup:
         while True:
             with queue.lock:
                 seen = queue.changes()
-                by_header = _is_said_by_header(queue, subscription)
+                by_header = _is_known_by_header(queue, subscription)
             if by_header:
                 self._delivery.advance(queue, subscription)
                 self._try(asking._replace(by_header=True), passed)
@@ -156,7 +156,7 @@ class MessageLookup:
             is_taken = bool(subscription.take_part(position, position + 1))
         elif asking.by_header and subscription.order.is_unseen(position):
             if not (
-                _is_said_by_header(queue, subscription)  # it may have been altered
+                _is_known_by_header(queue, subscription)  # it may have been altered
                 and is_timely(found.part, self._env.now_us())
             ):
                 return
@@ -167,7 +167,7 @@ class MessageLookup:
             request.runs += ((position, position + 1, subscription.deliveries(position)),)
 
     def _of_kept(self, asking: Asking, position: int) -> DeliveryRuns:
-        """What its own transaction keeps (KP1). Raises TransactionError where it has got it."""
+        """Take a message that its own transaction keeps (KP1). Raises TransactionError."""
         request = asking.request
         if not asking.kept.keeps(request.subscription, position):
             raise _own(request.queue, asking)
@@ -258,8 +258,8 @@ def _own(queue: Queue, asking: Asking) -> TransactionError:
     )
 
 
-def _is_said_by_header(queue: Queue, subscription: Subscription) -> bool:
-    """Whether messages are to be looked at whose headers say all of when they may be had (FM3)."""
+def _is_known_by_header(queue: Queue, subscription: Subscription) -> bool:
+    """Return True if messages are unseen, and headers alone say when they are due (FM3)."""
     order = subscription.order
     if not order.is_behind(queue.end_position):
         return False
@@ -282,11 +282,11 @@ def _free(
 
 
 def _may_have(subscription: Subscription, group: int, taker: object) -> bool:
-    """Whether messages of the group are not others'."""
+    """Return True if no other taker has the group."""
     groups = subscription.order.groups
     return groups is None or groups.may_have(group, taker)
 
 
 def _has_unseen(subscription: Subscription) -> bool:
-    """Whether anything was given back that is to be looked at again."""
+    """Return True if a message was given back that has to be looked at again."""
     return bool(subscription.order.unknown)

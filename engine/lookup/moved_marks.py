@@ -18,7 +18,7 @@ from .taken_positions import GotPart
 
 
 class MovedMarks:
-    """See the module. Its transaction's lock covers it."""
+    """Marks on the got messages that a transaction has moved. Covered by the transaction's lock."""
 
     def __init__(self) -> None:
         self._moved: dict[Subscription, set[int]] = {}
@@ -50,13 +50,13 @@ class MovedMarks:
         self._latest = found
 
     def unmark(self) -> None:
-        """What was marked last is not moved after all."""
+        """Take back the marks of the latest `mark`."""
         for subscription, position in self._latest:
             self._moved[subscription].discard(position)
         self._latest = []
 
     def has(self, subscription: Subscription, position: int) -> bool:
-        """Whether it is moved."""
+        """Return True if the message is marked."""
         return position in self._moved.get(subscription, ())
 
     def check(self, subscription: Subscription, positions: Iterable[int]) -> None:

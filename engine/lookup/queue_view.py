@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class QueueView:
-    """See the module. Used by one thread at a time; what is released is told by any."""
+    """A queue as it was at one moment. For one thread; any may call `keep`."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class QueueView:
         places: Places,
         journal: Journal,
     ) -> None:
-        """Of what the subscription has not read; None: of all that the queue keeps."""
+        """View the subscription's unread messages; None: all that the queue keeps."""
         self._queue: Final = queue
         self._subscription = subscription
         self._delivery = delivery
@@ -114,8 +114,8 @@ class QueueView:
         rows = rows_of(part, choice)
         wanted = None if self._subscription is None else self._subscription.wanted
         if len(rows) and wanted is not None:
-            asked = rows_of(part, Choice(condition=wanted))
-            rows = np.intersect1d(rows, asked, assume_unique=True)
+            matching = rows_of(part, Choice(condition=wanted))
+            rows = np.intersect1d(rows, matching, assume_unique=True)
         if len(rows) and (after is not None or choice.message_id is not None):
             ids = part.block.ids(part.first_id, part.start, part.stop)[rows]
             if choice.message_id is not None:
@@ -217,7 +217,7 @@ def _check_there(queue: Queue) -> None:
 
 
 def _within(refs: Iterable[BlockRef], start: int, end: int) -> Iterator[Pointer]:
-    """What they have of [start, end)."""
+    """Yield pointers to the parts of the blocks that lie in [start, end)."""
     for ref in refs:
         first, stop = max(start - ref.position, 0), min(end - ref.position, ref.count)
         if first < stop:

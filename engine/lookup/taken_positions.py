@@ -81,7 +81,7 @@ class TakenPositions:
     def got(
         self, delivery: Fetcher, queues: Mapping[str, Queue], messages: Sequence[Message]
     ) -> list[GotPart]:
-        """What is here of the messages' queues, from the first of them to the last.
+        """Return the parts of the transaction's reads in the messages' queues, from first to last.
 
         `queues`: all, by name; a message may be of one that has another name by now.
         """
@@ -139,7 +139,7 @@ def part_of(taken: InFlightRange, start: int, end: int) -> InFlightRange:
 
 
 def has_retry(taken: Sequence[InFlightRange]) -> bool:
-    """Whether any of it comes later where it fails."""
+    """Return True if a failed message of these ranges is retried later."""
     for own in taken:  # noqa: SIM110 - a generator would take longer than the look
         if own[5].retry is not None:
             return True

@@ -33,11 +33,11 @@ class MessageHolder(Protocol):
         """Its number."""
 
     def has(self, subscription: Subscription, position: int) -> bool:
-        """Whether it has got the message."""
+        """Return True if the transaction has the message."""
 
 
 class MessageWaits:
-    """See the module. Thread-safe. `holders`: the open transactions."""
+    """Waits for messages of other transactions. Thread-safe. `holders`: the open ones."""
 
     def __init__(self, holders: Callable[[], Iterable[MessageHolder]]) -> None:
         self._holders: Final = holders

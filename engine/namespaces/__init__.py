@@ -1,4 +1,4 @@
-"""What the store of this process has by subject: `store.admin`, `store.cron`, ..."""
+"""The store of this process by subject: `store.admin`, `store.cron`, ..."""
 
 from quire.libraries.late_modules import late_modules as _late_modules
 

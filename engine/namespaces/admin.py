@@ -62,19 +62,19 @@ class AdminHandlers:
 
     def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
         files = len(self._opened.places.managers)
-        given = check_queues(queues, files)
-        for index, queue in enumerate(given):
+        checked = check_queues(queues, files)
+        for index, queue in enumerate(checked):
             if queue.data_file is None:
-                given[index] = queue._replace(data_file=file_for(queue.name, files))
+                checked[index] = queue._replace(data_file=file_for(queue.name, files))
             elif type_named(queue.properties.type).is_volatile:
                 raise InvalidArgument(
                     f"queue {queue.name!r}: data_file {queue.data_file} would have no effect: its "
                     "messages are in memory; leave it out"
                 )
-        if given:
-            self._definitions.create(given)
-            allow_reentry(self._types.start, [self._state.queue(queue.name) for queue in given])
-        return [self._info(self._state.queue(queue.name)) for queue in given]
+        if checked:
+            self._definitions.create(checked)
+            allow_reentry(self._types.start, [self._state.queue(queue.name) for queue in checked])
+        return [self._info(self._state.queue(queue.name)) for queue in checked]
 
     def _info(self, queue: Queue) -> QueueInfo:
         return queue.info(dropped(self._context, queue))
@@ -109,8 +109,8 @@ class AdminHandlers:
         return self._definitions.aliases()
 
     def switch(self, puts: bool | None, gets: bool | None) -> dict[str, bool]:
-        given = {"puts": check_switch("puts", puts), "gets": check_switch("gets", gets)}
-        changes = {name: value for name, value in given.items() if value is not None}
+        checked = {"puts": check_switch("puts", puts), "gets": check_switch("gets", gets)}
+        changes = {name: value for name, value in checked.items() if value is not None}
         if not changes:
             return dict(self._state.switches._asdict())
         return dict(self._definitions.switch(changes))

@@ -21,14 +21,14 @@ class CronHandlers:
 
     def create(self, name: str, exist_ok: bool, **schedule: Any) -> ScheduleInfo:
         check_name(name, "schedule")
-        given = check_schedule(schedule)
-        info = self._schedules.create(name, given, check_flag("exist_ok", exist_ok))
+        arguments = check_schedule(schedule)
+        info = self._schedules.create(name, arguments, check_flag("exist_ok", exist_ok))
         self._maintenance.soon()
         return info
 
     def alter(self, name: str, **changes: Any) -> ScheduleInfo:
-        given = check_schedule(changes)
-        info = self._schedules.alter(check_name(name, "schedule"), given)
+        arguments = check_schedule(changes)
+        info = self._schedules.alter(check_name(name, "schedule"), arguments)
         self._maintenance.soon()
         return info
 

@@ -41,11 +41,11 @@ class IntegrationHandlers:
             return queue.released.first_gap(0), queue.end_position
 
     def positions_many(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
-        given = check_names(names)
+        checked = check_names(names)
         found: dict[str, tuple[int, int]] = {}
 
         def look() -> None:
-            for name in given:
+            for name in checked:
                 found[name] = self.positions(name)
 
         self._context.sequencer.exclusive(look)

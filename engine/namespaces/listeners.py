@@ -43,15 +43,15 @@ class ListenersHandlers:
                 f"where {where!r:.100}: give a selector (a str) or a quire.Template"
             )
         made_us = check_first(created_us)
-        asked = ListenedFor(
+        request = ListenedFor(
             choice, check_group(group), check_max_ids(max_ids), made_us, ReturnsMark.of(mark)
         )
         start, end = check_first(position), check_first(until)
         if check_on(on) == REMOVAL:
-            return self._listening.removals(queue, queue.subscription(subscription), asked, start)
+            return self._listening.removals(queue, queue.subscription(subscription), request, start)
         if subscription is not None:
             raise InvalidArgument(
                 f"source {source!r}: what is put is put to a queue: listen to {name!r}, or to "
                 'what leaves the subscription, with on="removal"'
             )
-        return self._listening.puts(queue, asked, start, end)
+        return self._listening.puts(queue, request, start, end)

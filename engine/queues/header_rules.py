@@ -1,4 +1,4 @@
-"""What a queue obeys of what puts ask for their messages: priority, times, ordered groups.
+"""The rules of a queue for what puts ask for their messages: priority, times, ordered groups.
 
 - OB1: what it does not obey is refused, with the option to set, and never accepted and ignored.
   That is so of what callers ask of a put; a message that is moved (a dead letter, `move`,
@@ -25,7 +25,7 @@ TIMED: Final = "timed"
 """The rule by which a put is refused that is tried again once the queue is timed (OB2)."""
 
 _TIMES: Final = Column.EXPIRES_AT | Column.DELIVER_AT
-_ASKED: Final = {
+_REQUESTS: Final = {
     Column.PRIORITY: ("priority", "order='priority'"),
     Column.EXPIRES_AT: ("expires_at (or ttl)", "timed=True"),
     Column.DELIVER_AT: ("deliver_at (or delay)", "timed=True"),
@@ -48,51 +48,51 @@ def looked_at(properties: Properties) -> int:
     return not_obeyed(properties) | Column.REPLY_TO
 
 
-def asked_of(fields: Fields) -> int:
+def requested_bits(fields: Fields) -> int:
     """The bits of what one message asks for."""
-    asked = fields.columns & (Column.PRIORITY | _TIMES)
-    return asked | (Column.ATTRIBUTES if GROUP_KEY in fields.attributes else 0)
+    bits = fields.columns & (Column.PRIORITY | _TIMES)
+    return bits | (Column.ATTRIBUTES if GROUP_KEY in fields.attributes else 0)
 
 
-def asked_of_many(headers: Headers, mask: int) -> int:
+def requested_bits_of_many(headers: Headers, mask: int) -> int:
     """The bits, of those of the mask, of what any of these messages asks for."""
-    asked = 0
+    bits = 0
     for column, array in headers.fixed.items():
         if column & mask and (array != FIXED_COLUMNS[column][1]).any():
-            asked |= column
+            bits |= column
     if headers.attributes is not None and mask & Column.ATTRIBUTES:
         found = headers.attributes.find(GROUP_KEY.encode(), 0, len(headers.attributes.starts) - 1)
-        asked |= 0 if next(iter(found), None) is None else Column.ATTRIBUTES
-    return asked
+        bits |= 0 if next(iter(found), None) is None else Column.ATTRIBUTES
+    return bits
 
 
 def check_headers(config: QueueConfig, headers: Iterable[Headers], *, is_moved: bool) -> None:
     """Raises as `check_obeyed` where the queue does not obey what any of these messages asks."""
-    mask, asked = not_obeyed(config.properties), 0
+    mask, bits = not_obeyed(config.properties), 0
     for each in headers:
-        asked |= asked_of_many(each, mask)
-    if asked:
-        check_obeyed(config, asked, is_moved=is_moved)
+        bits |= requested_bits_of_many(each, mask)
+    if bits:
+        check_obeyed(config, bits, is_moved=is_moved)
 
 
-def check_obeyed(config: QueueConfig, asked: int, *, is_moved: bool) -> None:
+def check_obeyed(config: QueueConfig, bits: int, *, is_moved: bool) -> None:
     """Raises InvalidArgument (OB1); or QueueFull, by the rule `TIMED`, where the queue is to be
     made timed first (OB2).
     """
     properties, name = config.properties, config.name
-    asked &= not_obeyed(properties)
-    if asked & _TIMES and properties.timed is None and config.kind == WORK:
-        if is_moved or not asked & ~_TIMES:
+    bits &= not_obeyed(properties)
+    if bits & _TIMES and properties.timed is None and config.kind == WORK:
+        if is_moved or not bits & ~_TIMES:
             error = QueueFull(
                 f"queue {name!r} is to obey the times of its messages from this put on, and could "
                 "not be altered so just now: try again"
             )
             error.queue, error.refused, error.has_remedy = name, (TIMED, 0, 0), True
             raise error
-        asked &= ~_TIMES
-    if is_moved or not asked:
+        bits &= ~_TIMES
+    if is_moved or not bits:
         return
-    named = [named for bit, named in _ASKED.items() if asked & bit]
+    named = [named for bit, named in _REQUESTS.items() if bits & bit]
     what = " and ".join(each for each, _ in named)
     options = ", ".join(dict.fromkeys(option for _, option in named))
     raise InvalidArgument(

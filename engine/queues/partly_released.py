@@ -18,7 +18,7 @@ from quire.intervals import IntervalSet
 
 
 class PartlyReleased:
-    """See the module. The queue's lock covers it."""
+    """The counts of released messages in partly released records. Covered by the queue's lock."""
 
     __slots__ = ("_counts", "_released")
 

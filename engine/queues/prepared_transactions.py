@@ -70,7 +70,7 @@ class PreparedTransaction(Struct, eq=False):
 
     @property
     def stands(self) -> bool:
-        """Whether it was prepared, durably; also when it is decided by now."""
+        """Return True if its preparation is durable; also when it is decided by now."""
         return self.phase is not PreparedPhase.PLACED
 
 
@@ -125,7 +125,7 @@ class PreparedTransactions:
         )
 
     def held(self, queue: Queue) -> tuple[int, int, int]:
-        """What they hold of a queue (H1): how many they are, charge, messages; for checks."""
+        """Count transactions that hold of a queue (H1), their charge and messages; for checks."""
         queue_id = queue.queue_id
         held = [[p for p in one.record.parts if p.queue_id == queue_id] for one in self]
         return sum(map(bool, held)), *_sums([part for own in held for part in own])
@@ -189,12 +189,12 @@ class PreparedTransactions:
         return prepared
 
     def reads_of(self, xid: str) -> Sequence[Read]:
-        """What it reads when it is committed."""
+        """Return the positions that the transaction reads when it is committed."""
         prepared = self._by_xid.get(xid)
         return () if prepared is None else prepared.record.reads
 
     def failing(self, xid: str) -> list[Failure]:
-        """What has failed if it is rolled back, as far as that is noted (U7 of `subscription`)."""
+        """Return the failures to note if the transaction is rolled back (U7 of `subscription`)."""
         prepared = self._by_xid.get(xid)
         failures: list[Failure] = []
         for reader, subscription, start, end in [] if prepared is None else self._taken(prepared):
@@ -232,7 +232,7 @@ class PreparedTransactions:
             prepared.participant = None
 
     def _give_back(self, prepared: PreparedTransaction, groups: PartsByQueue) -> None:
-        """What a transaction that is rolled back holds of its queues, and their pages and files."""
+        """Give back space, log entries, pages and files of a rolled-back transaction."""
         for durable, parts in groups:
             queue = self._queues[durable.queue_id]
             with queue.lock:
@@ -254,7 +254,7 @@ class PreparedTransactions:
     def _taken(
         self, prepared: PreparedTransaction
     ) -> Iterator[tuple[Queue, Subscription, int, int]]:
-        """What it has got; without what an unsubscribe that came before has ended."""
+        """Yield the positions that it has got, in subscriptions that are still there."""
         for read in prepared.record.reads[: prepared.record.taken]:
             queue = self._queues.get(read.queue_id)
             if queue is not None and read.subscription_id in queue.subscriptions:

@@ -53,7 +53,7 @@ from .subscription import Subscription
 
 
 class Switches(NamedTuple):
-    """Whether the store lets in puts and gets."""
+    """The store's switches: True where it lets in puts, and where it lets in gets."""
 
     puts: bool
     gets: bool
@@ -63,13 +63,13 @@ ALL_ON: Final = Switches(puts=True, gets=True)
 
 
 class Queue(QueueEffects):
-    """See the module."""
+    """A queue with its records, its space and its subscriptions, under one lock."""
 
     lock: Lock
     # Few queues have these as attributes of their own: they are kept few, as a test of them tells.
     gave_way = 0  # messages of a volatile queue, to later ones
     _most_records = VOLATILE_RECORDS  # of a volatile queue, before released ones go
-    _was_told = False  # that nobody reads, to this process
+    _has_warned = False  # that nobody reads, to this process
     begin = 0  # of a volatile queue: the first position since the opening
     recent_removals: RecentRemovals | None = None  # what is read, while somebody listens
 
@@ -129,27 +129,27 @@ class Queue(QueueEffects):
 
     @property
     def is_volatile(self) -> bool:
-        """Whether its messages are in memory only."""
+        """Return True if its messages are in memory only."""
         return self.config.is_volatile
 
     @property
     def schema(self) -> str | None:
-        """Of its rows; None: its messages are bytes."""
+        """Return the schema of its rows; None: its messages are bytes."""
         return self.config.properties.schema
 
     @property
     def has_rules(self) -> bool:
-        """Whether messages leave it by themselves, or count as read."""
+        """Return True if messages leave it by themselves, or count as read."""
         return self.space.passes or self.config.properties.has_rules
 
     @property
     def block_bytes(self) -> int:
-        """What a block of several of its messages takes, at most."""
+        """Return the limit of bytes for a block of several of its messages."""
         return self.config.properties.block_bytes
 
     @property
     def is_temporary(self) -> bool:
-        """Whether it is gone with the store's opening."""
+        """Return True if the queue ends with the store's opening."""
         return not self.config.properties.persistent
 
     @property
@@ -205,12 +205,12 @@ class Queue(QueueEffects):
         self.space.is_unread = self.is_unread
         selects = any(each.where is not None for each in self.subscriptions.values())
         self.space.passes = selects or properties.keep_latest is not None
-        self.asks_more = self.grants or (self.is_unread and not self._was_told)
+        self.asks_more = self.grants or (self.is_unread and not self._has_warned)
 
     def tell_unread(self) -> None:
         """Somebody of this process is about to put here: say that nobody reads, once (NR1)."""
-        if self.is_unread and not self._was_told:
-            self._was_told = True  # first: the warning may be made an error
+        if self.is_unread and not self._has_warned:
+            self._has_warned = True  # first: the warning may be made an error
             self._look_for_readers()
             tell_unread(self.name)
 
@@ -262,13 +262,13 @@ class Queue(QueueEffects):
         self._forget(read)
         return self.releases.free(released) if released else ()
 
-    def heard(self, subscription_id: int, sender: int, number: int) -> None:
+    def note_progress(self, subscription_id: int, sender: int, number: int) -> None:
         known = self.subscriptions.get(subscription_id)
         if known is not None and known.order.note_number(sender, number):
             self.wake()
 
     def _forget(self, read: Read | InFlightRange) -> None:
-        """What its subscription knew of these positions; others may have what is next now."""
+        """Let a subscription forget read positions; wake those that may have the next ones."""
         known, start, end = self.subscriptions.get(read[1]), read[2], read[3]
         if known is not None and start < end:
             is_other = known.forget(start, end)
@@ -405,7 +405,7 @@ class Queue(QueueEffects):
         self.log.rollback(transaction_id, self.end_position)
 
     def unreleased(self, ref: BlockRef) -> bool:
-        """Whether any message of the block is still to be read."""
+        """Return True if any message of the block is still to be read."""
         return not self.released.covers(ref.position, ref.position + ref.count)
 
     def seal(self, sealed: Sealed, logged: Sealing) -> list[BlockRef]:

@@ -72,7 +72,7 @@ _ID: Final = Commit._fields.index("transaction_id")
 
 
 class Sealing(NamedTuple):
-    """What a checkpoint drops: of the first entries all but the kept ones, the first commits."""
+    """The part of the log that a checkpoint drops: entries, those of them to keep, commits."""
 
     entries: int
     kept: list[QueueLogEntry]
@@ -80,7 +80,7 @@ class Sealing(NamedTuple):
 
 
 class QueueLog:
-    """See the module. The queue's lock covers it."""
+    """The records of a queue that are not sealed, in their order. Covered by the queue's lock."""
 
     __slots__ = ("_apart", "_commits", "_number", "_rolled_back", "entries", "opened", "sealing")
 
@@ -139,7 +139,7 @@ class QueueLog:
         return len(self.entries), len(self._commits)
 
     def to_seal(self, entries: int, commits: int, position: int) -> Sealing:
-        """What goes when all below the position is sealed. Needs no lock until `drop`."""
+        """Return the part to drop when the position is sealed. Needs no lock until `drop`."""
         numbers = memoryview(bytes(self._commits[:commits])).cast("q")
         width = len(Commit._fields)
         sealed = bisect_right(numbers[_END::width], position)
@@ -164,7 +164,7 @@ class QueueLog:
     # Looking
 
     def copy(self) -> QueueLog:
-        """What `records` needs, to be looked at without the queue's lock."""
+        """Return a copy for `records`, to be read without the queue's lock."""
         other = QueueLog()
         other.entries = list(self.entries)
         other.opened = dict(self.opened)

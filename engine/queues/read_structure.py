@@ -35,17 +35,17 @@ class Pointer(NamedTuple):
 
     @property
     def position(self) -> int:
-        """Of the queue, of the first of them."""
+        """The queue's position of the first message."""
         return self.ref.position + self.start
 
     @property
     def end_position(self) -> int:
-        """Of the queue, behind the last of them."""
+        """The queue's position behind the last message."""
         return self.ref.position + self.stop
 
 
 class ReadStructure:
-    """See the module. The queue's lock covers it."""
+    """Pointers to the messages to be delivered next. Covered by the queue's lock."""
 
     __slots__ = ("_alone", "_end", "_fifo", "_records", "scanned_records")
 

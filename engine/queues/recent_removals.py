@@ -1,4 +1,5 @@
-"""What has left a queue a short while ago, for those who listen to it (see `commits.listening`).
+"""Messages that left a queue a short while ago, for those who listen to it (see
+`commits.listening`).
 
 - DP1: it is there only while somebody listens, and bounded: `DEPARTURES_KEPT` parts of blocks, of
   `DEPARTURES_BYTES`. What was not looked at before it left, or has given way to later ones, is
@@ -44,7 +45,7 @@ class Looked(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What a commit is about to read of a subscription that has not read it before."""
+    """The messages that a commit is about to read of a subscription for the first time."""
 
     messages: int
     looked: Iterable[Looked]  # of these
@@ -91,7 +92,7 @@ class Returns:
         self.total += end - start
 
     def since(self, number: int) -> list[Return]:
-        """What became available from a number on, as far as it is known."""
+        """Return the known runs that became available from a number on."""
         return [each for each in self._recent if each.number + each.end - each.start > number]
 
     def expect(self, due_us: int, position: int) -> None:
@@ -113,13 +114,13 @@ class Returns:
 
 
 class RecentRemovals:
-    """See the module. The queue's lock covers it."""
+    """Recent removals from a queue, for its listeners. Covered by the queue's lock."""
 
     def __init__(
-        self, subscriptions: Iterable[Subscription], asked_at: float, returns: Returns
+        self, subscriptions: Iterable[Subscription], listened_at: float, returns: Returns
     ) -> None:
         self.returns = returns
-        self.asked_at = asked_at  # by a listener, the last time
+        self.listened_at = listened_at  # by a listener, the last time
         self._expected: dict[Span, Expected] = {}
         self._recent: deque[Departure] = deque()
         self._bytes = 0
@@ -140,7 +141,7 @@ class RecentRemovals:
         subscription.on_return = None
 
     def number(self, subscription: Subscription) -> int:
-        """Of the next message that leaves it."""
+        """Return the number of the next message that leaves the subscription."""
         turned = self._turned.get(subscription.subscription_id, 0)
         return subscription.done.total + turned
 
@@ -179,7 +180,7 @@ class RecentRemovals:
             self._bytes -= self._recent.popleft().part.block.memory_bytes
 
     def between(self, start: int, end: int) -> list[tuple[int, Delivered]]:
-        """Of the messages at the positions [start, end) those that are here, each once."""
+        """Return the parts that are here of the positions [start, end), each message once."""
         found: list[tuple[int, Delivered]] = []
         for each in sorted(self._recent, key=lambda each: each.position):
             first = max(start, each.position)
@@ -190,7 +191,7 @@ class RecentRemovals:
         return found
 
     def since(self, subscription: Subscription, number: int) -> list[tuple[int, Delivered]]:
-        """What has left a subscription, from the number on: parts, each with its first number."""
+        """Return what left a subscription from the number on: parts with their first number."""
         key, found = subscription.subscription_id, list[tuple[int, Delivered]]()
         for each in self._recent:
             if each.subscription_id == key and each.number + each.messages > number:

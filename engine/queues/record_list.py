@@ -29,7 +29,7 @@ from quire.intervals import IntervalSet
 
 
 class Sealed(Protocol):
-    """What a checkpoint has made of the first `tail` records of a queue's tail."""
+    """The pages that a checkpoint has made of the first `tail` records of a queue's tail."""
 
     tail: int
     replaced: PageEntry | None  # the last page of before, written anew
@@ -40,7 +40,7 @@ class Sealed(Protocol):
 
 
 class RecordList:
-    """See the module. Not thread-safe: the queue's lock covers it."""
+    """The pages and the tail of a queue's records. Covered by the queue's lock."""
 
     __slots__ = ("_found", "_pages", "_starts", "directory", "queue_id", "tail")
 
@@ -92,7 +92,7 @@ class RecordList:
         return self._found
 
     def at_hand(self, start: int, end: int) -> bool:
-        """Whether the usual read, of the tail or of one page, needs no page to be read.
+        """Return True if the usual read, of the tail or of one page, finds its page in memory.
 
         May be asked without the lock: when the list changes meanwhile, `missing` tells better.
         """
@@ -107,7 +107,7 @@ class RecordList:
         return entry.position <= start and end <= entry.end and self._pages.at_hand(entry.page)
 
     def missing(self, start: int, end: int) -> bool:
-        """Whether a record page with messages of [start, end) would have to be read."""
+        """Return True if a record page with messages of [start, end) would have to be read."""
         return not all(self._pages.at_hand(e.page) for e in self._entries(start, end))
 
     def check(self, ranges: Iterable[tuple[int, int]]) -> None:

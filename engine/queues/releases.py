@@ -1,4 +1,4 @@
-"""What changes release of a queue, and what they have to know for it before they are recorded.
+"""The changes that release messages of a queue, and what they look up before they are recorded.
 
 - Q4: what a change releases is looked up in record pages. They are read before its journal record
   is written (`reading`): damage refuses the change, and the store goes on. Found later it
@@ -36,7 +36,7 @@ ReadRange = tuple[
 
 
 class Releases:
-    """See the module. The queue's lock covers it; those take it that say so."""
+    """Releases of a queue's messages. Covered by the queue's lock, which some methods take."""
 
     __slots__ = (
         "_durable", "_leaving", "_lock", "_partly", "_records", "_released", "_space", "views",

@@ -70,7 +70,7 @@ class Space:
         self.prepared_messages = 0
 
     def limit(self, config: QueueConfig, stopped: str = "") -> None:
-        """What may be taken is altered; what is taken stays, also where it is more than that.
+        """Set the limits anew. What is taken stays, also where it is more than that.
 
         `stopped`: why nothing may be put, if so.
         """
@@ -139,7 +139,7 @@ class Space:
         self._freed()
 
     def lack(self, full: QueueFull) -> tuple[int, int]:
-        """What is missing now for what was refused: bytes, and messages that are too many."""
+        """Return the bytes missing now for a refused put, and the messages that are too many."""
         rule, charge, messages = full.refused
         missing = self._need(rule, charge) - (self.capacity - self.used)
         too_many = 0
@@ -148,7 +148,7 @@ class Space:
         return max(missing, 0), max(too_many, 0)
 
     def may_admit(self, full: QueueFull) -> bool:
-        """Whether what was refused would find room if the queue were empty."""
+        """Return True if a refused put would find room in the empty queue."""
         _, charge, messages = full.refused
         most = self.max_messages
         return charge <= self.capacity and (most is None or messages <= most)
@@ -181,13 +181,13 @@ class Space:
         self.pending_messages += 1
 
     def commit_whole(self, charge: int, messages: int) -> None:
-        """What `whole` took is the queue's; `charge` includes the control records."""
+        """Make the reservation of `whole` the queue's; `charge` includes the control records."""
         self.pending_bytes -= charge
         self.pending_messages -= messages
         self.live_messages += messages
 
     def abandon_whole(self, charge: int) -> None:
-        """What `whole` took is given back."""
+        """Give back the reservation of `whole`."""
         self.unwrite(charge + CONTROL_BYTES, 1)
 
     def commit(self, charge: int, messages: int) -> None:
@@ -221,7 +221,7 @@ class Space:
         self.keep_prepared(charge, messages)
 
     def keep_prepared(self, charge: int, messages: int, transactions: int = 1) -> None:
-        """Of what is used, so much more is prepared transactions'."""
+        """Note that so much more of the used space belongs to prepared transactions."""
         self.prepared += transactions
         self.prepared_bytes += charge
         self.prepared_messages += messages
@@ -254,7 +254,7 @@ class Space:
             self.room.notify_all()
 
     def correct(self, charge: int) -> None:
-        """What partly released messages are charged was taken anew."""
+        """Add a correction to the charge of partly released messages."""
         self.used += charge
         self._freed()
 

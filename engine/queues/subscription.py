@@ -60,7 +60,7 @@ BY_RULE: Final = -2  # which one is next is to be looked up: it is not simply th
 
 
 class Subscription:
-    """See the module. The queue's lock covers it."""
+    """A consumer group's durable position in a queue. Covered by the queue's lock."""
 
     __slots__ = (
         "_env", "_is_grouped", "_missed", "_numbers", "_ranked_by", "_recorded", "_rule",
@@ -161,7 +161,7 @@ class Subscription:
 
     @property
     def is_selected(self) -> bool:
-        """Whether what is next is not simply the next one, but what a selection says."""
+        """Return True if a selection says what is next, and not the order of commits."""
         return self.order is not self.commit_order
 
     def _select(self, is_selected: bool) -> None:
@@ -188,7 +188,7 @@ class Subscription:
             self.order = plain
 
     def admits(self, taker: object) -> bool:
-        """Whether it may take of a guarded one now (U6); it is the holder then."""
+        """Return True if the taker may take of a guarded one now (U6), and make it the holder."""
         if self.seeker is not None or (self.delivered and self.holder is not taker):
             return False
         self.holder = taker
@@ -232,7 +232,7 @@ class Subscription:
     # What may be taken
 
     def has_next(self, end: int) -> bool:
-        """Whether there is a position below `end` to take."""
+        """Return True if there is a position below `end` to take."""
         if self.is_guarded and (self.seeker is not None or self.delivered):
             return False
         if not self._may_start():
@@ -240,7 +240,7 @@ class Subscription:
         return self.order.has_next(end)
 
     def is_behind(self, end: int) -> bool:
-        """Whether messages below `end` are to be looked at before one can be taken (SL2)."""
+        """Return True if messages below `end` are looked at before one is taken (SL2)."""
         return self.order.is_behind(end)
 
     def take_one(self, end: int) -> int:
@@ -303,7 +303,7 @@ class Subscription:
     # What nobody gets any more
 
     def is_spent(self, position: int) -> bool:
-        """Whether it was delivered as often as it may be."""
+        """Return True if the message was delivered as often as the subscription's limit lets it."""
         return bool(self.most) and self.attempts.of(position) >= self.most
 
     def note_reason(self, start: int, end: int, reason: str) -> None:
@@ -321,7 +321,7 @@ class Subscription:
 
     @property
     def expired(self) -> IntervalSet:
-        """What nobody gets any more, as its time is over."""
+        """The messages that nobody gets any more, as their time is over."""
         return self.order.expired
 
     def take_gone(self, limit: int) -> tuple[int, int, bool] | None:
@@ -343,12 +343,12 @@ class Subscription:
 
     @property
     def has_gone(self) -> bool:
-        """Whether there is anything spent or expired."""
+        """Return True if any message is spent or expired."""
         return bool(self.spent) or bool(self.expired)
 
     @property
     def has_unwanted(self) -> bool:
-        """Whether there is anything that it does not ask for, and nobody takes to pass it by."""
+        """Return True if it has messages that it does not want, to be passed by."""
         return bool(self.order.unwanted)
 
     # What is taken by its position
@@ -384,15 +384,15 @@ class Subscription:
         return self.order.held_in(start, end) if start < end else []
 
     def may_pick(self, position: int) -> bool:
-        """Whether nobody holds it, and it is not one that comes later."""
+        """Return True if nobody has the message, and it is not one that comes later."""
         return not self.order.is_scheduled(position) and not self.held_in(position, position + 1)
 
     def is_in_flight(self, position: int) -> bool:
-        """Whether a transaction has it, and it is not read."""
+        """Return True if a transaction has the message, and it is not read."""
         return bool(self.order.in_hand(position, position + 1))
 
     def may_choose(self, position: int) -> bool:
-        """Whether it could be delivered now, be it the next one or not."""
+        """Return True if the message could be delivered now, be it the next one or not."""
         return self.order.is_ready(position)
 
     def take_chosen(self, position: int, group: int, taker: object) -> bool:
@@ -485,7 +485,7 @@ class Subscription:
     # Retries (U7)
 
     def failing(self, start: int, end: int, policy: Policy) -> list[Failure]:
-        """What is to be noted of [start, end), which was in flight and has failed."""
+        """Return the failures to note for [start, end), which was in flight and has failed."""
         return failures_of(self, self._env, start, end, policy)
 
     def _fail(self, start: int, end: int) -> None:
@@ -519,7 +519,7 @@ class Subscription:
                 self._put_back(lo, hi, Event.COME)
 
     def bring_back(self, now_us: int) -> bool:
-        """What is due is available again; whether anything was."""
+        """Make due messages available again; return True if there are any."""
         is_any = False
         while self.later and self.later[0][0] <= now_us:
             _, start, end = heappop(self.later)

@@ -40,7 +40,7 @@ class BlockMoved(Exception):
 
 
 class BlockReader:
-    """See the module. Thread-safe."""
+    """Reads blocks from the journal and the data files, with a cache. Thread-safe."""
 
     def __init__(self, env: Env, journal: Journal, places: Places, store_id: int) -> None:
         self._env = env

@@ -72,7 +72,7 @@ class DeliveryRequest:
 
 
 class Fetcher:
-    """See the module. Thread-safe. `queues`: all of the store, as it was opened."""
+    """Takes positions and delivers messages. Thread-safe. `queues`: all, at the opening."""
 
     def __init__(
         self, env: Env, reader: BlockReader, noting: DeliveryLog, queues: Iterable[Queue]
@@ -192,14 +192,14 @@ class Fetcher:
         return 0
 
     def scheduled(self, queue: Queue, subscription: Subscription, most: int) -> list[Delivered]:
-        """What is due next, in that order; nothing is taken."""
+        """Return the messages that are due next, in that order; nothing is taken."""
         self.look(queue, subscription)
         with queue.lock:
             positions = subscription.order.next_scheduled(most)
         return [part for start in positions for _, part in self.parts(queue, start, start + 1)]
 
     def bring_back(self) -> None:
-        """What was rejected and is due is available again, in all queues."""
+        """Make rejected messages that are due available again, in all queues."""
         for delayed in list(self._delayed):
             queue, subscription = delayed
             self.advance(queue, subscription)
@@ -216,7 +216,7 @@ class Fetcher:
                     queue.wake()
 
     def await_start(self, queue: Queue, subscription: Subscription) -> bool:
-        """Whether who waits there without a thread is told once limits let more start."""
+        """Return True if a waiter without a thread is notified when the limits let more start."""
         if subscription.pace is None:
             return False
         with queue.lock:
@@ -258,7 +258,7 @@ class Fetcher:
         reason: str,
         delay: float | Retry | None,
     ) -> None:
-        """What was in flight is available again after so long, or it is spent."""
+        """Make a message in flight available again after the delay, or note that it is spent."""
         policy = subscription.retry if delay is None else delay
         with queue.lock:
             subscription.note_reason(position, position + 1, reason)

@@ -83,7 +83,7 @@ def catch_up(env: Env, reader: BlockReader, queue: Queue, subscription: Subscrip
 
 
 def is_timely(part: Delivered, now_us: int) -> bool:
-    """Whether the first message of a part is due and has not expired, by its header alone."""
+    """Return True if a part's first message is due and has not expired, by its header alone."""
     block = part.block
     if block.columns & Column.DELIVER_AT:  # absent: far below zero
         due = block.headers_with(Column.DELIVER_AT).fixed[Column.DELIVER_AT]
@@ -138,7 +138,7 @@ class Misordered(Exception):
 
 
 class Columns:
-    """What the headers of messages at [start, end) say, as far as the queue's properties ask."""
+    """The header columns of messages at [start, end) that the queue's properties need."""
 
     def __init__(
         self, start: int, end: int, properties: Properties, wanted: MessageCondition | None = None
@@ -177,7 +177,7 @@ class Columns:
         )  # fmt: skip
 
     def read(self, reader: BlockReader, queue: Queue, pointer: Pointer) -> None:
-        """Of the messages that a pointer names (IX2). Raises Misordered."""
+        """Read the columns of the messages that a pointer names (IX2). Raises Misordered."""
         start = pointer.position
         try:
             for part in reader.deliver(pointer, 1):
@@ -189,7 +189,7 @@ class Columns:
                     self.read(reader, queue, moved)
 
     def take(self, part: Delivered, position: int) -> None:
-        """What the messages of a part say, whose first has the position."""
+        """Take the columns of a part's messages, whose first one has the position."""
         block, rows = part.block, slice(part.start, part.stop)
         fixed = block.headers.fixed
         at = slice(position - self._start, position - self._start + part.stop - part.start)
@@ -218,10 +218,10 @@ class Columns:
                 self._lives[at] = unsaid
             return
         expires = fixed[Column.EXPIRES_AT][rows]
-        is_said = expires != ABSENT_TIME
-        self._expires[at] = np.where(is_said, expires, NEVER_US)
+        has_time = expires != ABSENT_TIME
+        self._expires[at] = np.where(has_time, expires, NEVER_US)
         if self._lives is not None:  # also of one in a file that was adopted, or put before
-            self._lives[at] = np.where(is_said, _span_us(self._properties.max_ttl), unsaid)
+            self._lives[at] = np.where(has_time, _span_us(self._properties.max_ttl), unsaid)
 
     def _rank(self, part: Delivered, at: slice) -> None:
         block, order = part.block, self._properties.order

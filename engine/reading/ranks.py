@@ -36,12 +36,12 @@ _NOBODY: Final = group_number(b"")
 
 
 def text_rank(text: bytes | memoryview) -> int:
-    """Of a text: its first bytes."""
+    """Return the rank of a text: its first bytes."""
     return int.from_bytes(bytes(text[:ORDERED_TEXT_BYTES]).ljust(ORDERED_TEXT_BYTES, b"\0"), "big")
 
 
 def number_rank(value: int | float | None) -> int:
-    """Of a number (RK2)."""
+    """Return the rank of a number (RK2)."""
     if value is None or value != value:
         return LAST_RANK
     try:
@@ -79,7 +79,7 @@ def attribute_ranks(block: Block, start: int, stop: int, name: str, *, numeric: 
 
 
 def sequence_links(block: Block, start: int, stop: int, name: str) -> Ranks:
-    """Of each message its place in its sender's sequence (see `delivery.sequences`)."""
+    """Return each message's place in its sender's sequence (see `delivery.sequences`)."""
     links = np.full(stop - start, NO_SEQUENCE, object)
     attributes = block.headers.attributes
     senders = block.headers.strings.get(Column.SENDER)
@@ -122,7 +122,7 @@ def _keys(keys: Any, count: int) -> Sequence[float | None] | NDArray[Any]:
 
 
 def _ranks_of(keys: Sequence[float | None] | NDArray[Any]) -> Ranks:
-    """Of each."""
+    """Return the rank of each number."""
     rows = keys.tolist() if isinstance(keys, np.ndarray) else keys
     ranks = np.empty(len(rows), object)
     ranks[:] = [number_rank(row) for row in rows]

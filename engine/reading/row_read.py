@@ -33,7 +33,7 @@ else:
 
 
 class RowQuery(NamedTuple):
-    """What of a typed queue's messages is asked for.
+    """The columns, fields and rows to read of a typed queue.
 
     `words`: the schema as it was when that was asked. `columns`: the names of columns. `meta`: of
     fields of `_meta`, where `queue` and `position` are among them. `where`: bound to the schema.
@@ -62,22 +62,22 @@ class RowPart(NamedTuple):
 
 
 def read_rows(
-    reader: PieceReader, pieces: Sequence[Piece], asked: RowQuery, queue: str
+    reader: PieceReader, pieces: Sequence[Piece], query: RowQuery, queue: str
 ) -> Iterator[RowPart]:
     """The rows of the pieces, a part for each block; `_meta` is the last column if asked for.
 
     Raises PositionLost, StoreCorrupt.
     """
-    needed = asked.needed()
+    needed = query.needed()
     for piece in pieces:
         for each in reader.blocks(piece):
             position = piece.first_position - piece.start + each.first  # of its first message
-            block = _needed(each, asked.where, needed)
+            block = _needed(each, query.where, needed)
             batch = None
             if block is not None:
                 first_id = piece.first_id + each.first
                 found = Delivered(block, each.start, each.stop, first_id, piece.time_us, 1)
-                batch = _rows(found, position, asked, queue)
+                batch = _rows(found, position, query, queue)
             yield RowPart(position + each.start, position + each.stop, batch)
 
 
@@ -96,7 +96,7 @@ def _needed(
 
 
 def _may(where: RowCondition | None, head: memoryview, found: PieceBlock) -> bool:
-    """Whether a block may have rows that are asked for; of one that is damaged its bytes tell."""
+    """Return True if a block may have rows to read, or is damaged: its bytes tell."""
     try:
         if where is None or len(head) < HEADER_BYTES or not head_bytes(head):
             return True
@@ -105,14 +105,14 @@ def _may(where: RowCondition | None, head: memoryview, found: PieceBlock) -> boo
         return True
 
 
-def _rows(found: Delivered, position: int, asked: RowQuery, queue: str) -> pa.RecordBatch | None:
+def _rows(found: Delivered, position: int, query: RowQuery, queue: str) -> pa.RecordBatch | None:
     """The chosen rows of a part of a block whose first message has the position."""
     block = found.block
     if not isinstance(block, RowBlock):
         raise StoreCorrupt(f"queue {queue!r}: there are bytes where rows are read")
     count = found.stop - found.start
     rows = block.rows if count == block.count else block.rows.slice(found.start, count)
-    schema = schema_of_words(asked.words)
+    schema = schema_of_words(query.words)
 
     def column(name: str) -> pa.Array:
         if name.startswith(f"{META}."):
@@ -120,18 +120,18 @@ def _rows(found: Delivered, position: int, asked: RowQuery, queue: str) -> pa.Re
         place = rows.schema.get_field_index(name)
         return nulls(count, schema.field(name).type) if place < 0 else rows.column(place)
 
-    arrays = [column(name) for name in asked.columns]
-    names = list(asked.columns)
-    if asked.meta:
-        own = _meta(found, position, asked.meta, queue)
+    arrays = [column(name) for name in query.columns]
+    names = list(query.columns)
+    if query.meta:
+        own = _meta(found, position, query.meta, queue)
         names.append(META)
-        arrays.append(pa.StructArray.from_arrays(own, names=list(asked.meta)))
+        arrays.append(pa.StructArray.from_arrays(own, names=list(query.meta)))
     if not arrays:  # only how many they are is asked for
         arrays, names = [pa.nulls(count)], [""]
     batch = pa.RecordBatch.from_arrays(arrays, names=names)
-    if asked.where is None:
+    if query.where is None:
         return batch
-    mask = row_filter.chosen(asked.where, column)
+    mask = row_filter.chosen(query.where, column)
     wanted = mask.true_count
     if not wanted:
         return None

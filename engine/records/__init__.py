@@ -1,3 +1,3 @@
-"""What the bytes of records and checkpoints say, and the durable state that records fold to."""
+"""The bytes of records and checkpoints."""
 
 __all__: list[str] = []

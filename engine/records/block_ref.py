@@ -1,4 +1,4 @@
-"""What a queue's record list holds for a run of messages: where they are, what they are worth."""
+"""A row of a queue's record list for a run of messages: where they are, and their charge."""
 
 from __future__ import annotations
 

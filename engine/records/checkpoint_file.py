@@ -274,5 +274,5 @@ def remove_older(env: Env, directory: str, lsn: int) -> None:
 
 
 def _is_leftover(other: str, name: str) -> bool:
-    """Whether a file beside the checkpoint of this name is an older or an unfinished one."""
+    """Return True if a file beside the checkpoint of this name is an older or an unfinished one."""
     return other.endswith(_UNFINISHED_SUFFIX) or (bool(_NAME.fullmatch(other)) and other < name)

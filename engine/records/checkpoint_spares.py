@@ -24,7 +24,7 @@ def spares(env: Env, directory: str) -> list[tuple[int, str]]:
 
 
 def spare_bytes(env: Env, directory: str) -> int:
-    """What each of them has; 0 while one is missing."""
+    """Return the bytes of each spare; 0 while one is missing."""
     there = spares(env, directory)
     return there[0][0] if len(there) == SPARES else 0
 

@@ -89,7 +89,7 @@ Q_co = TypeVar("Q_co", bound=RecordQueue, covariant=True)
 
 
 class Put(Protocol[Q_co]):
-    """What messages were put to."""
+    """The messages that a transaction puts to one queue."""
 
     @property
     def durable(self) -> Q_co:
@@ -135,12 +135,12 @@ class LedgerEntry(NamedTuple):
 
     @property
     def held_as(self) -> str | tuple[int, str]:
-        """What no other transaction may commit meanwhile."""
+        """Return the key of the entry, which no other transaction may commit meanwhile."""
         return (self.queue_id, self.key) if self.queue_id else self.key
 
 
 class CommitRecord(NamedTuple):
-    """What a COMMIT record says."""
+    """A decoded COMMIT record."""
 
     first_id: int
     time_us: int
@@ -299,12 +299,12 @@ def _packed_entries(entries: Sequence[LedgerEntry]) -> bytes:
 
 
 def entry_bytes(key: str) -> int:
-    """What an entry takes in a record."""
+    """Return the bytes of a ledger entry in a record."""
     return format.ENTRY.size + _up(len(key.encode()))
 
 
 def attached_bytes(groups: Iterable[tuple[object, Sequence[EncodedBlock | Part]]]) -> int:
-    """What a transaction's attachment takes: its blocks that are on pages."""
+    """Return the bytes of a transaction's attachment: its blocks that are on pages."""
     size = 0
     for _, own in groups:
         for part in own:

@@ -19,7 +19,7 @@ encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).enco
 
 
 class ValueSet(NamedTuple):
-    """What a transaction sets: the entry's number, its name and key; no value: it is deleted."""
+    """A value that a transaction sets: its entry's number, name and key; without value: deleted."""
 
     number: int
     name: str
@@ -28,7 +28,7 @@ class ValueSet(NamedTuple):
 
 
 class KeyValues:
-    """See the module. Changed by the fold only (`catalog`)."""
+    """Values by name and key, also of prepared transactions. Only the fold changes them."""
 
     __slots__ = (
         "charges", "held_charges", "holders", "keys", "next_number", "numbers", "saved_bytes",
@@ -104,7 +104,7 @@ class KeyValues:
 
 
 def charge_of(key: str, value_bytes: int) -> int:
-    """What a key and its value count."""
+    """Return the charge of a key and its value."""
     return STATE_ENTRY_BYTES + len(key.encode()) + value_bytes
 
 

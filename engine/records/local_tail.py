@@ -22,12 +22,12 @@ def pack_tail(places: Sequence[int], mark: int) -> bytes:
 
 
 def tail_bytes(places: int) -> int:
-    """What a tail with so many places takes."""
+    """Return the bytes of a tail with so many places."""
     return format.PLACE.size * places + format.TAIL_END.size if places else 0
 
 
 def mark_of(generation: int) -> int:
-    """Of the groups of a generation of the journal: another machine's have another mark."""
+    """Return the mark of a journal generation's groups: another machine's have another mark."""
     return generation & 0xFFFFFFFF
 
 

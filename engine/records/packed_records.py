@@ -30,7 +30,7 @@ _OBJECT_BYTES: Final = 190  # measured
 
 
 class PackedRecords:
-    """See the module. The queue's lock covers changes; what is there may be read beside appends.
+    """A queue's packed records. The queue's lock covers changes; reads may go on beside appends.
 
     `DurableQueue.append` adds to `data` and `starts` itself.
     """
@@ -51,7 +51,7 @@ class PackedRecords:
 
     @property
     def memory_bytes(self) -> int:
-        """What they take, objects included."""
+        """Return the bytes that the records take, objects included."""
         return len(self.data) + 8 * len(self.starts) + _OBJECT_BYTES
 
     def __len__(self) -> int:

@@ -10,7 +10,7 @@ from .key_values import ValueSet
 
 
 class PrepareRecord(NamedTuple):
-    """What its record says. `reads` begins with the `taken` ones, which are in flight."""
+    """The record of a prepared transaction. `reads` begins with the `taken` ones, in flight."""
 
     xid: str
     taken: int

@@ -1,4 +1,4 @@
-"""What came of the deliveries of a subscription's messages that are not read.
+"""The outcomes of a subscription's deliveries, for messages that are not read.
 
 - Positions of which anything is to be told are held as runs of which the same is: memory and time
   depend on how many such runs there are, not on how often a message came back.
@@ -20,7 +20,7 @@ _NEVER: Tried = 0, 0, 0
 
 
 class Attempts:
-    """See the module. The queue's lock covers it."""
+    """Runs of positions with equal outcomes of delivery. Covered by the queue's lock."""
 
     __slots__ = ("_ends", "_tried", "starts")
 
@@ -29,9 +29,9 @@ class Attempts:
         self.starts: list[int] = []
         self._ends: list[int] = []
         self._tried: list[Tried] = []
-        given = list(rows)
-        if given:
-            self._replace(0, 0, given)
+        runs = list(rows)
+        if runs:
+            self._replace(0, 0, runs)
 
     def __len__(self) -> int:
         return len(self.starts)

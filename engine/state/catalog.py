@@ -63,7 +63,7 @@ class CatalogChange(NamedTuple):
 
 
 class EntryType(Struct, frozen=True):
-    """What an entry of the type does; both raise KeyError, TypeError or ValueError to refuse it."""
+    """A type of entry. `put` and `delete` raise KeyError, TypeError or ValueError to refuse one."""
 
     fields: frozenset[str]  # that a body may have; another one is a newer release's
     most: int  # entries of the type in a store
@@ -191,7 +191,7 @@ def _put_queue(state: DurableState, effects: Effects, key: int, body: Body, wher
 
 
 def _is_altered(before: QueueConfig, after: QueueConfig) -> bool:
-    """Whether it is the same queue, with another name, other limits or properties."""
+    """Return True if both are one queue, with another name, other limits or properties."""
     return before == replace(
         after,
         name=before.name,

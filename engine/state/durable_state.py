@@ -1,4 +1,4 @@
-"""What a store holds durably: a checkpoint, and the journal's records after it, as plain values.
+"""The durable state of a store, from a checkpoint and the journal's records: plain values.
 
 Nothing here does I/O, starts a thread, asks the time or draws a random number. `fold` changes it,
 record by record, in the journal's order. What stands beside a queue (`QueueEffects`) is told of
@@ -49,7 +49,7 @@ Ranges = Sequence[tuple[int, int]]  # of positions, half-open, ascending
 
 
 class QueueConfig(Struct, frozen=True):
-    """What a queue is made with, or was altered to."""
+    """The arguments that a queue is made with, or was altered to."""
 
     queue_id: int
     name: str
@@ -80,7 +80,7 @@ class CatalogEntry(NamedTuple):
 
 
 class SubscriptionForm(NamedTuple):
-    """What kind of subscription it is."""
+    """The form of a subscription: exclusive or not, durable or not, selector or none."""
 
     exclusive: bool = False  # one transaction at a time has messages of it
     durable: bool = True  # else it ends with its client
@@ -91,7 +91,7 @@ SHARED: Final = SubscriptionForm()
 
 
 class DurableSubscription:
-    """What a subscription has read, and what came of deliveries of what it has not read."""
+    """A subscription's read positions, and the outcomes of deliveries of the others."""
 
     __slots__ = (
         "attempts", "done", "durable", "exclusive", "name", "numbers", "subscription_id", "where",
@@ -119,7 +119,7 @@ class DurableSubscription:
 
 
 class QueueEffects:
-    """What stands beside a queue of the state, and takes what changes bring about.
+    """The effects of the fold on a queue; by default none.
 
     Here nothing does: the queue's state is all that is asked for. But for `placed` and `free` all
     is called with its lock held, once the queue is changed. What releases positions returns the
@@ -147,7 +147,7 @@ class QueueEffects:
         """A commit has read; `read`: what the fold was given for it."""
         return ()
 
-    def heard(self, subscription_id: int, sender: int, number: int) -> None:
+    def note_progress(self, subscription_id: int, sender: int, number: int) -> None:
         """A subscription has read all of the sender below this number."""
 
     def sought(self, subscription_id: int, released: Ranges) -> Sequence[BlockRow]:
@@ -266,7 +266,7 @@ class DurableQueue:
                 self.ltds[address] = self.config.name
 
     def begin_at(self, position: int) -> None:
-        """Of a volatile queue: it is empty, its next message gets this position."""
+        """Make a volatile queue empty, its next message at this position."""
         self.end_position = position
         if position:
             for done in [self.released, *(s.done for s in self.subscriptions.values())]:
@@ -348,7 +348,7 @@ class DurableQueue:
             subscription = self.subscriptions.get(subscription_id)
             if subscription is not None and sequence_of(self.config.properties.order):
                 subscription.note_number(sender, number)
-                beside.heard(subscription_id, sender, number)
+                beside.note_progress(subscription_id, sender, number)
 
     def subscribe(
         self, subscription_id: int, name: str, start: int, form: SubscriptionForm
@@ -428,7 +428,7 @@ RowsByQueue = Sequence[tuple[DurableQueue, Sequence[PartRow]]]
 
 
 class Effects(Protocol):
-    """What stands beside the fold, for the whole store. By default it does nothing."""
+    """The effects of the fold on the whole store; by default none."""
 
     @property
     def defining(self) -> AbstractContextManager[Any]:

@@ -52,13 +52,13 @@ from .sections.kinds import read_sections
 from .sections.section import Row, Section, Stamp, Verdict
 from .sections.values import Values
 
-Said = CommitRecord | list[CatalogChange] | None
+RecordBody = CommitRecord | list[CatalogChange] | None
 
 
 def decode(
     kind: int, body: memoryview, where: str, flags: int = 0, mark: int | None = None
-) -> Said:
-    """What a record says; None for a kind that this release does not know.
+) -> RecordBody:
+    """Return the content of a record; None for a kind that this release does not know.
 
     `flags`: of its header. `mark`: of the group that it is in; None: it is in none. Raises
     StoreCorrupt, StoreVersion.
@@ -91,20 +91,20 @@ def _commit(body: memoryview, where: str, flags: int, mark: int | None) -> Commi
     return record if held is None else held.checked(record)
 
 
-def decode_record(record: Record, where: str) -> Said:
-    """What a record in the journal says."""
+def decode_record(record: Record, where: str) -> RecordBody:
+    """Return the content of a record in the journal."""
     mark = mark_of(record.generation)
     return decode(record.kind, record.body, where, record.flags, mark)
 
 
 def prepared_in(record: memoryview, where: str) -> PrepareRecord:
-    """What the record of a prepared transaction says, with its header. Raises StoreCorrupt."""
+    """Return a prepared transaction's record, from its bytes. Raises StoreCorrupt."""
     _, kind, flags, _ = RECORD_HEADER.unpack_from(record)
-    said = decode(kind, record[RECORD_HEADER_BYTES:], where, flags)
-    held: Held | None = said.section(format.HELD) if isinstance(said, CommitRecord) else None
-    if held is None or not isinstance(said, CommitRecord):
+    decoded = decode(kind, record[RECORD_HEADER_BYTES:], where, flags)
+    held: Held | None = decoded.section(format.HELD) if isinstance(decoded, CommitRecord) else None
+    if held is None or not isinstance(decoded, CommitRecord):
         raise StoreCorrupt(f"{where}: a record that is held, of kind {kind}: it is not prepared")
-    return held.record(said)
+    return held.record(decoded)
 
 
 class Committed(Protocol):
@@ -156,29 +156,31 @@ class Fold:
         self.state = state
         self._effects = effects
 
-    def take(self, kind: int, transaction_id: int, address: int, said: Said, where: str) -> None:
+    def take(
+        self, kind: int, transaction_id: int, address: int, decoded: RecordBody, where: str
+    ) -> None:
         """The next record of the journal, which is at the address; `said` is its `decode`.
 
         Raises StoreVersion for what only a newer release knows.
         """
-        if isinstance(said, CommitRecord):
-            self.commit(self._folded(said, transaction_id, where), address, where=where)
-        elif said is not None:
-            self.define(said, where)
+        if isinstance(decoded, CommitRecord):
+            self.commit(self._folded(decoded, transaction_id, where), address, where=where)
+        elif decoded is not None:
+            self.define(decoded, where)
         else:
             raise StoreVersion(
                 f"{where}: a record of kind {kind}, unknown to this release: use a newer one"
             )
 
-    def _folded(self, said: CommitRecord, transaction_id: int, where: str) -> FoldedCommit:
+    def _folded(self, decoded: CommitRecord, transaction_id: int, where: str) -> FoldedCommit:
         """Return what takes effect of a record: all of it, or nothing before a decision."""
-        held: Held | None = said.section(format.HELD)
+        held: Held | None = decoded.section(format.HELD)
         if held is not None:
-            sections = (Prepares(held.record(said)),)
-            return FoldedCommit(said.first_id, said.time_us, sections=sections)
+            sections = (Prepares(held.record(decoded)),)
+            return FoldedCommit(decoded.first_id, decoded.time_us, sections=sections)
         return FoldedCommit(
-            said.first_id, said.time_us, self.groups(said.parts, where), said.reads, said.entries,
-            said.sections, transaction_id,
+            decoded.first_id, decoded.time_us, self.groups(decoded.parts, where), decoded.reads,
+            decoded.entries, decoded.sections, transaction_id,
         )  # fmt: skip
 
     def groups(self, parts: Sequence[Part], where: str) -> list[tuple[DurableQueue, list[Part]]]:

@@ -20,7 +20,7 @@ Known = tuple[int, int]  # of a request id: its message's id, its commit time
 
 
 class Requests:
-    """See the module. The oldest come first."""
+    """The request ids of a queue's puts. The oldest come first."""
 
     __slots__ = ("_known", "checkpoint_bytes")
 

@@ -41,7 +41,7 @@ OF_STORE: Final[Mapping[str, Callable[[DurableState], Any]]] = {
         xid: shared(pack_prepared(record)).hex() for xid, record in state.prepared.items()
     },
     "queues": lambda state: {
-        str(queue_id): {name: told(queue) for name, told in OF_QUEUE.items()}
+        str(queue_id): {name: value_of(queue) for name, value_of in OF_QUEUE.items()}
         for queue_id, queue in state.queues.items()
         if queue_id in state.catalog[QUEUE] and not queue.config.is_volatile
     },
@@ -51,7 +51,9 @@ OF_QUEUE: Final[Mapping[str, Callable[[DurableQueue], Any]]] = {
     "released": lambda queue: queue.released.to_list(),
     "requests": lambda queue: list(queue.requests.copy_known().items()),
     "subscriptions": lambda queue: {
-        str(subscription_id): {name: told(subscription) for name, told in OF_SUBSCRIPTION.items()}
+        str(subscription_id): {
+            name: value_of(subscription) for name, value_of in OF_SUBSCRIPTION.items()
+        }
         for subscription_id, subscription in queue.subscriptions.items()
         if subscription_id < TEMPORARY_IDS
     },
@@ -64,8 +66,8 @@ OF_SUBSCRIPTION: Final[Mapping[str, Callable[[DurableSubscription], Any]]] = {
 
 
 def values_of(state: DurableState) -> HashedValues:
-    """What is hashed, copied: called while nothing is folded."""
-    return {name: told(state) for name, told in OF_STORE.items()}
+    """Return a copy of the hashed values. Called while nothing is folded."""
+    return {name: value_of(state) for name, value_of in OF_STORE.items()}
 
 
 def hash_of(values: HashedValues) -> str:

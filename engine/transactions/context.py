@@ -1,4 +1,4 @@
-"""What the transactions of one store use."""
+"""The parts of a store that its transactions use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .registry import Registry
 
 
 class Context(Struct, frozen=True):
-    """See the module. Everything in it is thread-safe.
+    """The parts of a store that its transactions use. Everything in it is thread-safe.
 
     A transaction with less than `light_bytes` and `light_messages` need not tell the write buffer.
     """

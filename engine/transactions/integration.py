@@ -1,4 +1,4 @@
-"""What connectors put and read in a transaction of this process: see `interface.integration`."""
+"""Puts and reads of connectors in a transaction of this process: see `interface.integration`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Steps(Protocol):
 
 @documented_by(TransactionIntegration)
 class EmbeddedTransactionIntegration(Subject):
-    """Of an `EmbeddedTransaction`."""
+    """The integration calls of an `EmbeddedTransaction`."""
 
     __slots__ = ()
     _of: Steps

@@ -22,7 +22,7 @@ PutsMany = Callable[[str, Any], MessageIds]  # see `TransactionWrites.put_batch`
 
 
 class OwnRequests:
-    """See the module. Used by one thread at a time."""
+    """The request ids of an open transaction's puts. Used by one thread at a time."""
 
     def __init__(self, state: EngineState, max_group_bytes: int) -> None:
         self._state = state
@@ -68,7 +68,7 @@ class OwnRequests:
         return RequestedIds([ids[request_id] for request_id in request_ids])
 
     def entries(self) -> list[LedgerEntry]:
-        """What the commit is to know of them."""
+        """Return the ledger entries for the transaction's commit."""
         return [
             LedgerEntry(request_id, message_id.index, queue_id)
             for (queue_id, request_id), message_id in self._ids.items()
@@ -83,7 +83,7 @@ class OwnRequests:
         return target
 
     def _known(self, queue: Queue, request_id: str) -> MessageId | None:
-        """Of a put that is committed, or of this transaction."""
+        """Return the id of a put that is committed, or of this transaction."""
         found = self._state.request(queue, request_id)
         if found is None:
             return self._ids.get((queue.queue_id, request_id))

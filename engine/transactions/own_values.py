@@ -1,4 +1,4 @@
-"""What an open transaction has read of states, and what it sets (see `live_values`)."""
+"""The values that an open transaction has read and sets (see `live_values`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quire.limits import MAX_STATE_CHANGE_BYTES
 
 
 class OwnValues:
-    """See the module. Used by one thread at a time."""
+    """The values that an open transaction has read and sets. Used by one thread at a time."""
 
     def __init__(self, state: EngineState, most_bytes: int) -> None:
         """`most_bytes`: of all that it sets, as the journal has it."""
@@ -29,11 +29,11 @@ class OwnValues:
 
     @classmethod
     def of(cls, state: EngineState, journal: Journal) -> OwnValues:
-        """Of a new transaction: no more than its record can hold."""
+        """Return the values of a new transaction, with no more bytes than its record can hold."""
         return cls(state, min(MAX_STATE_CHANGE_BYTES, journal.max_group_bytes // 4))
 
     def get(self, name: str, key: str) -> bytes | None:
-        """What it sets; else what was committed when it read this first."""
+        """Return the value that it sets; else the one committed when it read this first."""
         own = self.sets.get((name, key))
         if own is not None:
             return own.value

@@ -139,7 +139,7 @@ class TransactionReads:
             block = self.context.reader.block(record)
         except BlockMoved:
             return None
-        self._look_asked(block)
+        self._note_reporting(block)
         return BlockCursor(queue, epoch, record, block)
 
     def _delivered(
@@ -147,10 +147,10 @@ class TransactionReads:
     ) -> list[Delivered]:
         parts = self.context.delivery.deliver(queue, subscription, runs)
         for part in parts:
-            self._look_asked(part.block)
+            self._note_reporting(part.block)
         return parts
 
-    def _look_asked(self, block: Block) -> None:
+    def _note_reporting(self, block: Block) -> None:
         if block.columns & REPORTING == REPORTING and may_ask_delivery(block):
             self.further().may_report = True
 

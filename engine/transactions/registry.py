@@ -35,7 +35,7 @@ def reason_of_end(kind: type[QuireError], text: str) -> str:
 
 
 class BufferUser(Protocol):
-    """What has messages in a write buffer."""
+    """A user of a write buffer, with messages in it."""
 
     def leave(self, buffer: WriteBuffer | None) -> bool:
         """Leave it (None: all of them); whether there was anything."""
@@ -57,10 +57,10 @@ class OpenTransaction(BufferUser, Protocol):
         """As of a transaction."""
 
     def has(self, subscription: Subscription, position: int) -> bool:
-        """Whether it has got the message."""
+        """Return True if the transaction has the message."""
 
     def info(self) -> TransactionInfo:
-        """What is told of it."""
+        """Return a description of the transaction."""
 
     def give_up(self) -> None:
         """Roll back, but not what is prepared."""
@@ -73,7 +73,7 @@ class OpenTransaction(BufferUser, Protocol):
 
 
 class Registry:
-    """See the module. Thread-safe."""
+    """The open transactions of a store. Thread-safe."""
 
     def __init__(self) -> None:
         self.open: dict[int, ref[OpenTransaction]] = {}
@@ -93,7 +93,7 @@ class Registry:
 
     @property
     def held(self) -> bool:
-        """Whether anybody holds an open transaction."""
+        """Return True if anybody holds an open transaction."""
         return len(self.open) > len(self.dropped)
 
     def reap(self) -> bool:
@@ -123,12 +123,12 @@ class Registry:
         )
 
     def infos(self) -> list[TransactionInfo]:
-        """Of all, the oldest first."""
+        """Return the descriptions of all open transactions, the oldest first."""
         self.reap()
         return [transaction.info() for transaction in self]
 
     def info(self, transaction_id: int) -> TransactionInfo:
-        """What is to be told of a transaction. Raises TransactionNotFound."""
+        """Return the description of a transaction. Raises TransactionNotFound."""
         transaction = self.get(transaction_id)
         info = None if transaction is None else transaction.info()
         if info is None or transaction is None or transaction.state != "open":  # meanwhile

@@ -19,7 +19,7 @@ from quire.arguments import Bytes
 from quire.block import EncodedBlock, encode_streamed
 from quire.engine.commits.queue_writes import QueueWrites
 from quire.engine.lookup.asked_reports import arrival_of
-from quire.engine.queues.header_rules import asked_of, check_obeyed
+from quire.engine.queues.header_rules import check_obeyed, requested_bits
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import WRITE
 from quire.errors import InvalidArgument, QueueFull, TransactionClosed
@@ -46,7 +46,7 @@ class StreamOwner(Protocol):
 
 
 class StreamPut:
-    """See the module; the interface is `quire.messages.payload_writer.Sink`.
+    """A put of one message as a stream. Its interface is `quire.messages.payload_writer.Sink`.
 
     Making it raises QueueNotFound, InvalidArgument.
     """
@@ -128,7 +128,7 @@ class StreamPut:
             self._check_fits(charge)
             if self._fields is not None:
                 target = self._context.state.queue(self._queue)
-                check_obeyed(target.config, asked_of(self._fields), is_moved=self._is_moved)
+                check_obeyed(target.config, requested_bits(self._fields), is_moved=self._is_moved)
             written = writes.open_queue(self._queue)
             writes.take_space(written, charge, 1, is_whole=False)  # else there is nothing (STR3)
             writes.streams += 1

@@ -672,8 +672,8 @@ class EmbeddedTransaction(TransactionCalls):
 
     def _put_with_room(self, full: QueueFull, action: Callable[[], R], timeout: float | None) -> R:
         """A put found no room: it waits where its queue says so."""
-        asked = self.put_timeout if timeout is None else timeout
-        seconds = patience(self._context, full, self._seconds(asked))
+        own = self.put_timeout if timeout is None else timeout
+        seconds = patience(self._context, full, self._seconds(own))
         return defer_signals(self._with_room, full, action, seconds)
 
     def _seconds(self, timeout: Duration | None) -> float:
@@ -1008,11 +1008,11 @@ class EmbeddedTransaction(TransactionCalls):
         """Messages of a queue, or of the queues that a pattern names; None: there are none."""
         check_max_messages(limit)
         reads, context = self._begin_reading(), self._context
-        asked: list[DeliveryRequest] = []
+        requests: list[DeliveryRequest] = []
 
         def request(queue: Queue, subscription: Subscription) -> DeliveryRequest:
-            asked[:] = [DeliveryRequest(queue, subscription, reads, self._is_open)]
-            return asked[0]
+            requests[:] = [DeliveryRequest(queue, subscription, reads, self._is_open)]
+            return requests[0]
 
         take: Callable[[float], object]
         try:
@@ -1026,11 +1026,11 @@ class EmbeddedTransaction(TransactionCalls):
             take = partial(context.delivery.take, asking, limit)
             if where is not None:
                 take = partial(self._choose, asking, choices.choice_of(queue, where), limit)
-        return self._receive(asked, take, timeout, receive)
+        return self._receive(requests, take, timeout, receive)
 
     def _receive(
         self,
-        asked: Sequence[DeliveryRequest],
+        requests: Sequence[DeliveryRequest],
         take: Callable[[float], object],
         timeout: Duration | None,
         receive: Callable[[TransactionReads, DeliveryRequest], R],
@@ -1040,17 +1040,17 @@ class EmbeddedTransaction(TransactionCalls):
         None: nothing was taken. What is raised leaves it as it was.
         """
         try:
-            if not self._waiting(asked[0].queue if asked else None, timeout, take):
+            if not self._waiting(requests[0].queue if requests else None, timeout, take):
                 return None
             with self._lock:
                 self._check_open()
                 reads = self._reading()
-                reads.pending = asked[0]
-                return receive(reads, asked[0])
+                reads.pending = requests[0]
+                return receive(reads, requests[0])
         except BaseException:
             with self._lock:
                 reads = self._reading()
-                for asking in asked:
+                for asking in requests:
                     reads.step_back(asking)
             raise
 

@@ -1,4 +1,4 @@
-"""What a transaction has put, queue by queue, until it ends. Its lock covers all of this.
+"""The messages that a transaction has put, by queue, until it ends. Its lock covers all of this.
 
 It begins light: one small message for each of a few queues, held by itself. With a second message
 for a queue, a batch, a file, or more than `light_bytes` it takes its full form, in which messages
@@ -31,7 +31,7 @@ from quire.block.header_columns import Headers
 from quire.definitions.properties import Granted
 from quire.engine.commits.queue_writes import QueueWrites, add_block, move_to_files, written_to
 from quire.engine.lookup.asked_reports import AskedReport, arrival_of, arrivals_in
-from quire.engine.queues.header_rules import asked_of, check_headers, check_obeyed
+from quire.engine.queues.header_rules import check_headers, check_obeyed, requested_bits
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import OPEN
 from quire.errors import (
@@ -58,7 +58,7 @@ from .waiting_for_room import put_on_behalf
 
 
 class TransactionWrites:
-    """See the module."""
+    """The messages that a transaction has put, by queue."""
 
     __slots__ = (
         "_buffer", "_charge", "_context", "_granted", "_messages", "_owed", "_transaction_id",
@@ -108,10 +108,10 @@ class TransactionWrites:
         context = self._context
         target = context.state.names.get(queue) if type(queue) is str else None
         if fields is not None and target is not None and fields.columns & target.space.looked_at:
-            check_obeyed(target.config, asked_of(fields), is_moved=is_moved)
-            if fields.reply_to and not is_moved and (asked := arrival_of(queue, fields)):
+            check_obeyed(target.config, requested_bits(fields), is_moved=is_moved)
+            if fields.reply_to and not is_moved and (reports := arrival_of(queue, fields)):
                 found = self.put_message(queue, content, fields, charge, is_moved=True)
-                self.owe(asked)
+                self.owe(reports)
                 return found
         if self.is_light:
             total, messages = self._charge + charge, self._messages + 1
@@ -164,7 +164,7 @@ class TransactionWrites:
     def put_once(
         self, request_id: str | None, queue: str, put: Callable[[], MessageId]
     ) -> MessageId:
-        """What `put` puts or, where the request id is known, what was put with it."""
+        """Call `put`; or return the id of the earlier put where the request id is known."""
         return put() if request_id is None else self.own_requests().once(request_id, queue, put)
 
     def own_requests(self) -> OwnRequests:
@@ -182,7 +182,7 @@ class TransactionWrites:
         target.space.check_form(is_row=True)
         granted = self._granted_by(target)
         found = made_for(target.schema or "", 0 if granted is None else granted.priority)
-        asked = self._asked(target, [rows.headers for rows in found], is_moved=is_moved)
+        reports = self._arrival_reports(target, [rows.headers for rows in found], is_moved=is_moved)
         charge, count = sum(rows.charge_bytes for rows in found), sum(len(r.sizes) for r in found)
         most = partial(max, (rows.largest_charge for rows in found), default=0)
 
@@ -194,7 +194,7 @@ class TransactionWrites:
                     written.buffer.add_rows(part if granted is None else part.with_granted(granted))
                     self._note(written.buffer.account, part.charge_bytes, len(part.sizes))
 
-        return self._put_all(queue, charge, count, add, most, asked, is_row=True)
+        return self._put_all(queue, charge, count, add, most, reports, is_row=True)
 
     def put_batch(self, queue: str, payloads: Any, *, is_moved: bool = False) -> MessageIds:
         """All of them or, with an error, none."""
@@ -209,7 +209,7 @@ class TransactionWrites:
             )
         granted = self._granted_by(target)
         parts = PayloadParts(payloads, 0 if granted is None else granted.priority)
-        asked = self._asked(target, parts.headers, is_moved=is_moved)
+        reports = self._arrival_reports(target, parts.headers, is_moved=is_moved)
 
         def add(written: QueueWrites) -> None:
             for runs, charge, count in parts:
@@ -217,14 +217,18 @@ class TransactionWrites:
                 written.buffer.builder.add_runs(runs)
                 self._note(written.buffer.account, charge, count)
 
-        return self._put_all(queue, parts.charge, parts.count, add, parts.largest_charge, asked)
+        return self._put_all(queue, parts.charge, parts.count, add, parts.largest_charge, reports)
 
     def put_block(self, queue: str, data: Bytes, *, is_moved: bool = False) -> MessageIds:
         """The messages of one encoded block, verified first."""
         block = check_block(data)
         words = block.words if isinstance(block, RowBlock) else None
         target = self._context.state.queue_of(queue, words)
-        asked = self._asked(target, [block.headers], is_moved=is_moved) if block.columns else ()
+        reports = (
+            self._arrival_reports(target, [block.headers], is_moved=is_moved)
+            if block.columns
+            else ()
+        )
         charge, count = block.charge_bytes, block.count
         encoded = EncodedBlock(bytes(data), count, charge, block.payload_bytes)
 
@@ -234,7 +238,7 @@ class TransactionWrites:
 
         is_row = words is not None
         most = block.largest_charge
-        return self._put_all(queue, charge, count, add, most, asked, is_row=is_row)
+        return self._put_all(queue, charge, count, add, most, reports, is_row=is_row)
 
     def adopt_file(self, queue: str, ltds_id: int) -> MessageIds:
         """The messages of a file that another process wrote."""
@@ -250,8 +254,8 @@ class TransactionWrites:
         try:
             info, words = context.adoptions.inspect(ltds_id)
             target = self._context.state.queue_of(queue, words)
-            asked = context.adoptions.asked(ltds_id, target.space.looked_at)
-            check_obeyed(target.config, asked, is_moved=False)
+            bits = context.adoptions.bits(ltds_id, target.space.looked_at)
+            check_obeyed(target.config, bits, is_moved=False)
             most = partial(context.adoptions.largest, ltds_id)
 
             def add(written: QueueWrites) -> None:
@@ -271,18 +275,20 @@ class TransactionWrites:
         count: int,
         add: Callable[[QueueWrites], None],
         largest: Callable[[], int],
-        asked: Sequence[AskedReport] = (),
+        reports: Sequence[AskedReport] = (),
         *,
         is_row: bool = False,
     ) -> MessageIds:
         """All messages that `add` adds or, with an error, none (PU3); see `_claim`."""
         written = self._claim(queue, charge, count, largest, is_row=is_row)
         add(written)
-        self._owed += asked
+        self._owed += reports
         self.lost = False
         return MessageIds(written, written.count - count, count)
 
-    def _asked(self, queue: Queue, parts: list[Headers], *, is_moved: bool) -> list[AskedReport]:
+    def _arrival_reports(
+        self, queue: Queue, parts: list[Headers], *, is_moved: bool
+    ) -> list[AskedReport]:
         """Those of arrivals that are asked for. Raises as `check_headers`."""
         check_headers(queue.config, parts, is_moved=is_moved)
         return [] if is_moved else arrivals_in(queue.name, parts)
@@ -301,7 +307,7 @@ class TransactionWrites:
         put_on_behalf(self._context, self._owed, self.put_message)
 
     def _tell_unread(self, queue: Queue) -> None:
-        """Of a transaction of this process's user, as the others wait for no room (NR1)."""
+        """Warn that nobody reads the queue, for transactions of this process's user only (NR1)."""
         own = self._context.registry.open.get(self._transaction_id)
         transaction = None if own is None else own()
         if transaction is not None and transaction.put_timeout is None:
@@ -310,7 +316,7 @@ class TransactionWrites:
     # What a queue grants (PU5)
 
     def _granted_by(self, queue: Queue) -> Granted | None:
-        """What messages for the queue are granted, if anything."""
+        """Return what the queue grants to messages, if anything."""
         if self._granted is None:
             if not queue.grants:
                 return None
@@ -335,7 +341,7 @@ class TransactionWrites:
             written.expires_by = granted.latest
 
     def granted(self, written: QueueWrites, fields: Fields | None) -> Fields | None:
-        """What a message's put sets, with what its queue grants."""
+        """Return the fields of a message's put, with what its queue grants."""
         granted = self._granted.get(written.queue) if self._granted else None
         return fields if granted is None else Fields.with_granted(fields, granted)
 
@@ -363,7 +369,7 @@ class TransactionWrites:
             del self.by_queue[queue]
 
     def open_queue(self, queue: str) -> QueueWrites:
-        """What was put to the queue, which is opened if it was not."""
+        """Return the writes to the queue, which is opened if it was not."""
         buffer = self.fill()
         target = self._context.state.queue(queue)
         written = self.by_queue.get(target)
@@ -482,7 +488,7 @@ class TransactionWrites:
 
     @property
     def broken(self) -> bool:
-        """Whether part of the messages is lost, or a file could not be completed (PU3)."""
+        """Return True if messages are lost, or a file could not be completed (PU3)."""
         return self.lost or any(written.broken for written in self.by_queue.values())
 
     @property

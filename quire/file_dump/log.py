@@ -18,7 +18,7 @@ from quire.engine.records import format
 from quire.engine.records.checkpoint_file import read_checkpoint
 from quire.engine.records.commit_record import CommitRecord, Part
 from quire.engine.state.catalog import QUEUE, SUBSCRIPTION
-from quire.engine.state.fold import Said, decode_record
+from quire.engine.state.fold import RecordBody, decode_record
 from quire.errors import PositionLost, QuireError, StoreCorrupt
 from quire.journal import (
     GENERATION_BODY,
@@ -42,7 +42,7 @@ class Decoded(NamedTuple):
 
     group: Group
     record: Record
-    body: Said
+    body: RecordBody
 
     @property
     def name(self) -> str:

@@ -9,7 +9,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.engine.records import format
 from quire.engine.records.commit_record import CommitRecord
-from quire.engine.state.fold import Said, decode_record
+from quire.engine.state.fold import RecordBody, decode_record
 from quire.engine.state.sections.kinds import KINDS
 from quire.errors import StoreFailed
 from quire.journal import JournalFinding, geometry_of, list_segments, scan
@@ -135,7 +135,7 @@ def sections(env: SimEnv) -> list[int]:
     journal = f"{PATH}/journal"
     geometry = geometry_of(env, journal)
     oldest = list_segments(env, journal)[0] * geometry.segment_bytes
-    said: Said = None
+    said: RecordBody = None
     for group in scan(env, journal, geometry, restart_lsn=oldest):
         assert not isinstance(group, JournalFinding)
         for record in group.records():

@@ -14,7 +14,7 @@ from .section import Section
 
 
 class Attachment(Section, frozen=True):
-    """What the section says; for the fold, which has the parts, it only gives a name."""
+    """The id and size of an attachment. The fold, which has the parts, gives a name only."""
 
     kind = format.ATTACHMENT
 

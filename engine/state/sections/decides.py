@@ -14,7 +14,7 @@ from .section import Folding, Section, Stamp
 
 
 class Decides(Section, frozen=True):
-    """What the section says."""
+    """The decision on a prepared transaction."""
 
     kind = format.DECIDES
     names = ("COMMIT_PREPARED", "ROLLBACK_PREPARED")

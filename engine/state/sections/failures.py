@@ -26,7 +26,7 @@ class Failure(NamedTuple):
 
 
 class Failures(RowsSection, frozen=True):
-    """What the section says."""
+    """Failed deliveries, with the times of their retries."""
 
     kind = format.FAILURES
     names = ("FAILED",)

@@ -48,7 +48,7 @@ class Held(Section, frozen=True):
         return record
 
     def record(self, record: CommitRecord) -> PrepareRecord:
-        """What the state keeps of the record that it stands in."""
+        """Return the part of its record that the state keeps."""
         values: Values | None = record.section(format.VALUES)
         attachment: Attachment | None = record.section(format.ATTACHMENT)
         return PrepareRecord(

@@ -65,7 +65,7 @@ def section_pieces(sections: Sequence[tuple[int, bytes | bytearray]]) -> list[by
 
 
 def read_sections(data: memoryview, where: str) -> tuple[Section, ...]:
-    """What they say; behind them the record may have more.
+    """Return the sections of a record, which may have more behind them.
 
     Raises ValueError and struct.error for contradictions, StoreVersion for a kind that only a newer
     release knows.

@@ -1,4 +1,4 @@
-"""What every kind of section is, as a record says it, and on its way there."""
+"""The interface of all kinds of sections: in a record, and on the way there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Stamp(Struct, frozen=True, gc=False):
 
 
 class Verdict(Protocol):
-    """What is decided of a prepared transaction, as the fold takes it."""
+    """The decision on a prepared transaction, as the fold takes it."""
 
     @property
     def xid(self) -> str: ...
@@ -55,12 +55,12 @@ class Folding(Protocol):
 
 
 class Section(Struct, frozen=True):
-    """What a record says. The same object is folded when it is committed, and in recovery."""
+    """A section of a record. The same object is folded when it is committed, and in recovery."""
 
     kind: ClassVar[int]
     """Its number in the record."""
     names: ClassVar[tuple[str, ...]] = ()
-    """What people call a record that has it; none: it goes by its kind."""
+    """The names of a record that has it, for people; none: it goes by its kind."""
 
     @property
     def record_name(self) -> str:
@@ -100,5 +100,5 @@ class RowsSection(Section, frozen=True):
 
     @staticmethod
     def makes_sense(row: Any) -> bool:
-        """Whether a row can be one of these."""
+        """Return True if a row can be one of these."""
         return True

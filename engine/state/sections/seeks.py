@@ -21,7 +21,7 @@ class Seek(NamedTuple):
 
 
 class Seeks(RowsSection, frozen=True):
-    """What the section says."""
+    """Seeks of subscriptions."""
 
     kind = format.MOVES
     layout = format.SEEK

@@ -24,14 +24,14 @@ class SequenceProgress(NamedTuple):
 
 
 class SequenceNumbers(RowsSection, frozen=True):
-    """What the section says."""
+    """The numbers that subscriptions have read last of senders' sequences."""
 
     kind = format.NUMBERS
     layout = format.SENDER
     row = SequenceProgress
 
-    heard: Sequence[SequenceProgress]
+    progress: Sequence[SequenceProgress]
 
     def fold(self, fold: Folding, stamp: Stamp, where: str) -> None:
-        for queue, row in fold.queues_of(self.heard):
+        for queue, row in fold.queues_of(self.progress):
             queue.note_number(*row[1:])

@@ -25,7 +25,7 @@ class Setting(NamedTuple):
 
 
 class Values(Section, frozen=True):
-    """What the section says."""
+    """The values that a transaction sets."""
 
     kind = format.VALUES
 
