@@ -34,7 +34,7 @@ from .upkeep.started_types import StartedTypes
 
 
 class Parts(NamedTuple):
-    """See the module."""
+    """The parts of an open store."""
 
     opened: Opened
     context: Context

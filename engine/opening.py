@@ -272,7 +272,7 @@ class StoreLife:
 
     @property
     def failed(self) -> bool:
-        """Whether a write or sync has failed: reads go on, commits are refused (promise 11)."""
+        """Return True if a write or sync has failed: reads go on, no commits (promise 11)."""
         if self._refused_by is StoreFailed:  # it was let go of
             return True
         return self._checkpointer.store_failed
@@ -293,7 +293,7 @@ class HasState(Protocol):
     """An open store, or a part of one."""
 
     def _state(self) -> EngineState:
-        """What it holds. Raises StoreClosed once it is not open."""
+        """The state of the store. Raises StoreClosed once it is not open."""
 
 
 def open_call(

@@ -86,10 +86,10 @@ def _check_number(name: str, value: Any, *, fractions: bool) -> None:
         raise InvalidArgument(f"option data_files = {value!r}: give 1 to {limits.MAX_DATA_FILES}")
 
 
-def check_fixed(given: Mapping[str, object], settings: Mapping[str, int]) -> None:
+def check_fixed(options: Mapping[str, object], settings: Mapping[str, int]) -> None:
     """Raises InvalidArgument where a store is opened with other fixed options than it has."""
     for name in FIXED:
-        if name in given and name in settings and given[name] != settings[name]:
+        if name in options and name in settings and options[name] != settings[name]:
             raise InvalidArgument(
                 f"{name} is fixed when a store is created: this one has {settings[name]}, leave "
                 "the option out"

@@ -1,4 +1,4 @@
-"""Whether this process owns a store; who does not any more changes nothing of it.
+"""Ownership of a store by one process. A process that has lost it changes nothing of the store.
 
 - OW1: who owns a store holds the lock of its directory, and guards two files that are in every
   store and that it writes: its first data file and the journal's newest segment. Who wants to own
@@ -137,7 +137,7 @@ class OwnedEnv:
 
 
 class Ownership:
-    """What makes this process a store's owner (OW1 to OW3)."""
+    """The locks that make this process a store's owner (OW1 to OW3)."""
 
     def __init__(self, machine: Env, layout: Layout, lock: FileLock) -> None:
         self.env = OwnedEnv(machine)
@@ -163,7 +163,7 @@ class Ownership:
 
     @property
     def held(self) -> bool:
-        """Whether the lock still is, by this process."""
+        """Return True if this process still holds the lock."""
         return self._lock.held
 
     def check(self) -> None:

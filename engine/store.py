@@ -134,11 +134,11 @@ class EmbeddedStore(StoreLife, StoreObject):
         check_passed(start)
         check_passed(end)
         check_max_messages(most)
-        asked = redriving.check_chosen(chosen)
+        choice = redriving.check_chosen(chosen)
         if to is not None:
             check_name(to, "queue")
         check_flag("is_moved", is_moved)
-        step = letters.LetterStep(source, start, end, most, asked, to, where, is_moved)
+        step = letters.LetterStep(source, start, end, most, choice, to, where, is_moved)
         return allow_reentry(letters.put_back, self._context, step)
 
     @open_call

@@ -21,7 +21,8 @@ PLAIN_FOLDERS = (
     "scripts", "engine/checkpoints", "engine/delivery", "engine/inspection", "engine/live_state",
     "engine/lookup", "engine/namespaces", "engine/pages", "engine/queues", "engine/reading",
     "engine/records", "engine/state", "engine/transactions", "engine/upkeep",
-    "pyspark_quire", "quire/file_dump", "remote/ownership", "remote/server", "remote/wire",
+    "pyspark_quire", "quire/file_dump", "remote/client", "remote/ownership", "remote/server",
+    "remote/wire",
     "spark_graphs/checkpoint", "spark_graphs/fragments", "spark_graphs/planning",
 )  # fmt: skip
 

@@ -26,10 +26,7 @@ class Adoptions:
         self._lock = Lock()
 
     def inspect(self, ltds_id: int) -> tuple[LtdsInfo, str | None]:
-        """What a file written by another process holds, as its trailer says.
-
-        And the schema of its rows, as its first block says; None: its messages are bytes.
-        """
+        """Return the trailer of another process's file, and its rows' schema; None: bytes."""
         with LtdsReader(self._env, self._directory, ltds_id, self._store_id) as reader:
             info = LtdsInfo(
                 ltds_id, reader.count, reader.bytes, reader.charge_bytes, reader.payload_bytes,
@@ -38,7 +35,7 @@ class Adoptions:
             return info, reader.words_at(0) if reader.block_count else None
 
     def largest(self, ltds_id: int) -> int:
-        """What its largest message counts against a queue's capacity."""
+        """Return the largest charge of a message in the file."""
         with LtdsReader(self._env, self._directory, ltds_id, self._store_id) as reader:
             return max((block.largest_charge() for block, _ in reader), default=0)
 

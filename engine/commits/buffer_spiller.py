@@ -24,7 +24,7 @@ from .sequencer import Sequencer
 
 
 class BufferSpiller:
-    """See the module."""
+    """Moves the oldest messages out of a full write buffer, to their queues or to files."""
 
     def __init__(
         self, places: Places, sequencer: Sequencer, after_discard: Callable[[], None]
@@ -51,7 +51,7 @@ class BufferSpiller:
         self._remove(files)
 
     def discard_file(self, writer: LtdsWriter) -> None:
-        """What was written to it is not put after all."""
+        """Remove a file whose messages are not put after all."""
         if writer.leave():
             self._remove([writer.id])
 

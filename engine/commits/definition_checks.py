@@ -1,4 +1,4 @@
-"""What stands against a definition, and what the catalog says of names."""
+"""Checks of definitions, and of names in the catalog."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def feeding(state: EngineState, name: str) -> list[Queue]:
 
 
 def entry_of(state: EngineState, queue: Queue) -> dict[str, Any]:
-    """What the catalog says of a queue, to be changed."""
+    """Return a copy of the queue's entry in the catalog, to be changed."""
     return dict(state.described(queue).catalog[QUEUE][queue.queue_id].body)
 
 
@@ -165,7 +165,7 @@ def check_queue(
     is_volatile: bool,
     before: Properties | None = None,
 ) -> None:
-    """What a queue is to be, at its making or after (`before`). Raises InvalidArgument.
+    """Check a queue's definition, at its making or after (`before`). Raises InvalidArgument.
 
     `made`: of the queues that are made with it. Raises QueueNotFound where its dead-letter queue
     is none of these.
@@ -219,7 +219,7 @@ def check_queue(
 
 
 def _check_kept(name: str, properties: Properties) -> None:
-    """What is kept does not say two things at once."""
+    """Check that the options of keeping do not contradict each other."""
     if properties.overflow in GIVING_WAY and properties.keep_forever:
         raise InvalidArgument(
             f"queue {name!r} keeps everything for ever (keep_forever), so that nothing can give "
@@ -230,7 +230,7 @@ def _check_kept(name: str, properties: Properties) -> None:
 
 
 def _check_indexed(name: str, option: str, names: Iterable[str], words: str | None) -> None:
-    """Of columns only texts and whole numbers have an index, or are keys."""
+    """Check that the columns are texts or whole numbers: no others have an index, or are keys."""
     if words is None:
         return
     schema = schema_of_words(words)
@@ -244,16 +244,16 @@ def _check_indexed(name: str, option: str, names: Iterable[str], words: str | No
 
 
 def _check_latest(name: str, key: str, properties: Properties) -> None:
-    """What says that other messages than the latest of each key go, or stay, is not for it."""
+    """Check that no option has other messages than the latest of each key go, or stay."""
     _check_indexed(name, "keep_latest", [key], properties.schema)
-    for option, is_given, why in (
+    for option, is_set, why in (
         ("timed", bool(properties.timed), "what is latest is told by commits, not by times"),
         ("keep_forever", properties.keep_forever, "it would keep the others, too"),
         ("keep_bytes", properties.keep_bytes is not None, "each key's latest message stays"),
         ("keep_messages", properties.keep_messages is not None, "each key's latest message stays"),
         ("overflow", properties.overflow in GIVING_WAY, "each key's latest message stays"),
     ):
-        if is_given:
+        if is_set:
             raise InvalidArgument(
                 f"queue {name!r} keeps the latest message of each {key!r} (keep_latest), and has "
                 f"{option} {getattr(properties, option)!r}: {why}; leave one of the two out"
@@ -261,10 +261,10 @@ def _check_latest(name: str, key: str, properties: Properties) -> None:
 
 
 def _check_effect(queue: NewQueue, before: Properties) -> None:
-    """What is said of a queue now has an effect there. Raises InvalidArgument, with what it needs.
+    """Check that each changed option has an effect. Raises InvalidArgument, with what it needs.
 
-    Said now is what was not so `before`. What has had an effect, and has none since something else
-    was altered, stays as it is: it has its effect again when that is altered back.
+    An option is changed if it was not so `before`. One that lost its effect by another change stays
+    as it is: it has its effect again when that is altered back.
     """
     now = queue.properties
     expires = now.timed or (now.timed is None and queue.kind == WORK)  # (OB2, `header_rules`)
@@ -295,10 +295,10 @@ def _check_effect(queue: NewQueue, before: Properties) -> None:
         ("keep_bytes", not now.keep_forever, lets_go),
         ("keep_messages", not now.keep_forever, lets_go),
     ):
-        said = getattr(now, option)
-        if not counts and said not in (getattr(before, option), getattr(DEFAULT, option)):
+        value = getattr(now, option)
+        if not counts and value not in (getattr(before, option), getattr(DEFAULT, option)):
             raise InvalidArgument(
-                f"queue {queue.name!r}: {option} {said!r} would have no effect: {needs}"
+                f"queue {queue.name!r}: {option} {value!r} would have no effect: {needs}"
             )
 
 
@@ -360,13 +360,13 @@ def check_where(queue: Queue, where: object) -> None:
         conditions.condition(where, queue.schema, is_volatile=queue.is_volatile)
 
 
-def check_form(queue: str, subscription: Subscription, asked: Mapping[str, object]) -> None:
+def check_form(queue: str, subscription: Subscription, request: Mapping[str, object]) -> None:
     """One that is there is as asked for, as far as anything is said. Raises SubscriptionExists."""
     name = subscription.name
     there = {name: getattr(subscription, name) for name in SubscriptionForm._fields}
     differing = [
         f"{option} is {there[option]!r}, not {wanted!r}"
-        for option, wanted in asked.items()
+        for option, wanted in request.items()
         if there[option] != wanted
     ]
     if differing:

@@ -1,4 +1,4 @@
-"""What is told to who listens to a queue: the ids of messages that were put, or that were read.
+"""Notices to listeners of a queue: the ids of messages that were put, or that were read.
 
 - Nothing is queued for anybody. Messages are never changed and their positions ascend in
   commit order, so a listener is a place: a position in the queue; of removals the number of the
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class ListenedFor(NamedTuple):
-    """What somebody listens for."""
+    """The request of a listener."""
 
     choice: Choice
     group: int
@@ -87,7 +87,7 @@ HeardPiece = tuple[int, int, Delivered | None, bool]
 
 
 class Listening:
-    """See the module. Thread-safe."""
+    """Makes notices for the listeners of queues. Thread-safe."""
 
     def __init__(
         self, env: Env, state: EngineState, sequencer: Sequencer, delivery: Fetcher
@@ -98,9 +98,9 @@ class Listening:
         self._delivery = delivery
 
     def puts(
-        self, queue: Queue, asked: ListenedFor, start: int | None, until: int | None
+        self, queue: Queue, request: ListenedFor, start: int | None, until: int | None
     ) -> Notice:
-        """What was put from the position on; without a start nothing, but the place.
+        """Return the puts from the position on; without a start no puts, but the place.
 
         With `until` what is kept of [start, until): it was there before anybody listened.
         Raises QueueNotFound, PositionLost for a position that the queue never had, StoreCorrupt.
@@ -108,7 +108,7 @@ class Listening:
         returns = self._recent_removals(queue).returns
         self._look_ahead(queue, returns)
         with queue.lock:
-            _check_there(queue, asked)
+            _check_there(queue, request)
             # What has come since is told by the next look: of it nobody knows when it is due.
             end, is_shut = min(returns.seen, queue.end_position), queue.is_shut
             now = ReturnsMark(returns.period, returns.total, returns.due_us)
@@ -119,33 +119,33 @@ class Listening:
                 f"position {start} of queue {queue.name!r}, which ends before it: it is another "
                 "queue than this place is of; listen anew"
             )
-        mark = now if asked.mark is None else asked.mark
+        mark = now if request.mark is None else request.mark
         if is_shut:
             return _place(queue, "put", start, mark)
-        came = self._returned(queue, asked, start, mark, now, returns)
+        came = self._returned(queue, request, start, mark, now, returns)
         if came is not None:
             return came
         end = max(start, end)
         if mark[:2] == now[:2] and start == end:
             now = mark  # it stays as it is, and nothing is to be kept anew for it
-        asked = asked._replace(mark=now)
+        request = request._replace(mark=now)
         if until is not None:
             end = min(end, until)
-            return _notice(queue, "put", asked, start, end, self._kept(queue, start, end))
+            return _notice(queue, "put", request, start, end, self._kept(queue, start, end))
         # What an owner before had of a volatile queue nobody knows (HR5).
         before = None if start < queue.begin else 0
         start = max(start, queue.begin)
         return _notice(
-            queue, "put", asked, start, end, self._kept_and_left(queue, start, end), before
+            queue, "put", request, start, end, self._kept_and_left(queue, start, end), before
         )
 
     def removals(
-        self, queue: Queue, subscription: Subscription, asked: ListenedFor, start: int | None
+        self, queue: Queue, subscription: Subscription, request: ListenedFor, start: int | None
     ) -> Notice:
-        """What has left a subscription, from the number `start` on. Raises QueueNotFound."""
+        """Return what has left a subscription from the number `start` on. Raises QueueNotFound."""
         recent_removals = self._recent_removals(queue)
         with queue.lock:
-            _check_there(queue, asked)
+            _check_there(queue, request)
             queue.check_there(subscription)
             end = recent_removals.number(subscription)
             found = [] if start is None else recent_removals.since(subscription, start)
@@ -155,7 +155,7 @@ class Listening:
         before = None if start < queue.begin or start > end else 0
         start = min(max(start, queue.begin), end)
         pieces = _with_gaps(start, end, found)
-        return _notice(queue, "removal", asked, start, end, pieces, before, subscription)
+        return _notice(queue, "removal", request, start, end, pieces, before, subscription)
 
     def when_put(
         self, queue: Queue, past: int, returns: int | None, callback: Callable[[], None]
@@ -189,7 +189,7 @@ class Listening:
     # What is kept for listeners (DP1)
 
     def _recent_removals(self, queue: Queue) -> RecentRemovals:
-        """What has left the queue, from now on at the latest."""
+        """Return the queue's recent removals, which are kept from now on at the latest."""
         now = self._env.monotonic()
         recent_removals = queue.recent_removals
         if recent_removals is None:
@@ -209,7 +209,7 @@ class Listening:
             return queue.recent_removals
 
     def end_unused(self) -> None:
-        """Of queues to which nobody has listened for a while nothing is kept any more."""
+        """Stop keeping removals of queues to which nobody has listened for a while."""
         if not self._state.listened:
             return
         over = self._env.monotonic() - LISTENED_SECONDS
@@ -278,19 +278,19 @@ class Listening:
     def _returned(
         self,
         queue: Queue,
-        asked: ListenedFor,
+        request: ListenedFor,
         start: int,
         mark: ReturnsMark,
         now: ReturnsMark,
         returns: Returns,
     ) -> Notice | None:
-        """What became available since the mark, of what is before the position."""
+        """Return a notice of messages before the position that became available since the mark."""
         if mark.period != now.period:
-            return self._due_since(queue, asked, start, mark, now)
+            return self._due_since(queue, request, start, mark, now)
         with queue.lock:
             events = returns.since(mark.number)
         missed = max(0, events[0].number - mark.number) if events else now.number - mark.number
-        number, event, found = mark.number + missed, RETURNED, _Ids(asked)
+        number, event, found = mark.number + missed, RETURNED, _Ids(request)
         for each in events:
             if each.number >= now.number or found.is_full or (found.ids and each.event != event):
                 break
@@ -298,7 +298,7 @@ class Listening:
             last = min(each.end, start)  # what is behind is told with the puts
             event, number = each.event, each.number + each.end - each.start
             for position, part in self._delivery.parts(queue, first, last) if first < last else ():
-                rows = _fitting(None, part, asked)
+                rows = _fitting(None, part, request)
                 taken = found.add(part, rows[_due(part)[rows] <= now.due_us])
                 if taken is not None:
                     number = each.number + position + taken - each.start
@@ -312,14 +312,14 @@ class Listening:
         )  # fmt: skip
 
     def _due_since(
-        self, queue: Queue, asked: ListenedFor, start: int, mark: ReturnsMark, now: ReturnsMark
+        self, queue: Queue, request: ListenedFor, start: int, mark: ReturnsMark, now: ReturnsMark
     ) -> Notice | None:
-        """What came due since the mark of another period, of what is kept before the position."""
+        """Return a notice of kept messages before the position, due since another period's mark."""
         if not queue.config.properties.timed or start <= queue.begin:
             return None
         waiting: list[tuple[int, int, int]] = []  # when, id, group
         for _, part in self._delivery.parts(queue, queue.released.first_gap(0), start):
-            due, rows = _due(part), _fitting(None, part, asked)
+            due, rows = _due(part), _fitting(None, part, request)
             rows = rows[(due[rows] > mark.due_us) & (due[rows] <= now.due_us)]
             ids = part.block.ids(part.first_id, part.start, part.stop)
             columns = due[rows].tolist(), ids[rows].tolist(), _groups(part)[rows].tolist()
@@ -327,15 +327,15 @@ class Listening:
         if not waiting:
             return None
         waiting.sort()
-        told, rest = waiting[: asked.most], waiting[asked.most :]
+        due_now, rest = waiting[: request.most], waiting[request.most :]
         if rest:  # those of one moment are told together
-            whole = [row for row in told if row[0] < rest[0][0]]
-            told = whole or [row for row in waiting if row[0] == told[0][0]]
-            rest = waiting[len(told) :]
-        mark = mark._replace(due_us=told[-1][0]) if rest else now
+            whole = [row for row in due_now if row[0] < rest[0][0]]
+            due_now = whole or [row for row in waiting if row[0] == due_now[0][0]]
+            rest = waiting[len(due_now) :]
+        mark = mark._replace(due_us=due_now[-1][0]) if rest else now
         return Notice(
-            queue.name, DUE, start, [row[1] for row in told], [row[2] for row in told], more=True,
-            created_us=queue.config.created_us, mark=str(mark),
+            queue.name, DUE, start, [row[1] for row in due_now], [row[2] for row in due_now],
+            more=True, created_us=queue.config.created_us, mark=str(mark),
         )  # fmt: skip
 
     # What was put
@@ -358,7 +358,7 @@ class Listening:
         yield from self._left(queue, start, end)
 
     def _left(self, queue: Queue, start: int, end: int) -> Iterator[HeardPiece]:
-        """Of what is not kept any more (HR2)."""
+        """Yield the parts and gaps of messages that are not kept any more (HR2)."""
         if start >= end:
             return
         recent_removals = queue.recent_removals
@@ -367,10 +367,10 @@ class Listening:
         yield from _with_gaps(start, end, found)
 
 
-def _check_there(queue: Queue, asked: ListenedFor) -> None:
+def _check_there(queue: Queue, request: ListenedFor) -> None:
     if queue.dropped:
         raise QueueNotFound(f"queue {queue.name!r} was dropped")
-    if asked.created_us not in (None, queue.config.created_us):
+    if request.created_us not in (None, queue.config.created_us):
         raise PositionLost(
             f"the queue {queue.name!r} in which this place is was dropped, and another one has its "
             "name: listen anew"
@@ -386,8 +386,8 @@ def _place(queue: Queue, on: str, position: int, mark: ReturnsMark | None) -> No
 class _Ids:
     """The ids of a notice that is being made."""
 
-    def __init__(self, asked: ListenedFor) -> None:
-        self._most = asked.most
+    def __init__(self, request: ListenedFor) -> None:
+        self._most = request.most
         self.ids: list[int] = []
         self.groups: list[int] = []
 
@@ -407,12 +407,12 @@ class _Ids:
         return passed
 
 
-def _fitting(left: Subscription | None, part: Delivered, asked: ListenedFor) -> NDArray[np.intp]:
+def _fitting(left: Subscription | None, part: Delivered, request: ListenedFor) -> NDArray[np.intp]:
     """The messages of a part that somebody listens for, by their rows (HR3, HR4)."""
-    rows = rows_in(left, part, asked.choice)
-    if asked.group:
+    rows = rows_in(left, part, request.choice)
+    if request.group:
         of_rows = _groups(part)[rows]
-        rows = rows[(of_rows == asked.group) | (of_rows == 0)]
+        rows = rows[(of_rows == request.group) | (of_rows == 0)]
     return rows
 
 
@@ -439,24 +439,24 @@ def _with_gaps(start: int, end: int, found: list[tuple[int, Delivered]]) -> Iter
 def _notice(
     queue: Queue,
     on: str,
-    asked: ListenedFor,
+    request: ListenedFor,
     start: int,
     end: int,
     pieces: Iterator[HeardPiece],
     missed: int | None = 0,
     left: Subscription | None = None,
 ) -> Notice:
-    """What is told of the pieces, as far as one answer goes. `left`: what they have left."""
-    found = _Ids(asked)
+    """Return one notice of the pieces, up to its limit. `left`: the subscription they have left."""
+    found = _Ids(request)
     looks = 0
     for first, count, part, is_kept in pieces:
         start = first + count
         if part is None:
             missed = None if missed is None else missed + count
             continue
-        rows = _fitting(left, part, asked)
-        if is_kept and asked.mark is not None and queue.config.properties.timed:  # HR6
-            rows = rows[_due(part)[rows] <= asked.mark.due_us]
+        rows = _fitting(left, part, request)
+        if is_kept and request.mark is not None and queue.config.properties.timed:  # HR6
+            rows = rows[_due(part)[rows] <= request.mark.due_us]
         passed = found.add(part, rows)
         if passed is not None:
             start = first + passed
@@ -467,7 +467,7 @@ def _notice(
         start = end
     return Notice(
         queue.name, on, start, found.ids, found.groups, missed, start < end,
-        queue.config.created_us, "" if asked.mark is None else str(asked.mark),
+        queue.config.created_us, "" if request.mark is None else str(request.mark),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What a commit does to volatile queues, whose messages are in memory and in no record.
+"""The effects of a commit on volatile queues, whose messages are in memory and in no record.
 
 - VO1: it takes effect exactly if the commit's record does: it is applied with it, by the same
   thread, and not at all where the record is refused or cannot be written. A transaction of volatile
@@ -92,7 +92,7 @@ class MemorySection:
         return self._moves is not None
 
     def hold(self, blocks: Blocks) -> None:
-        """What it puts is in memory, until it is applied, or `discard`."""
+        """Keep the put messages in memory until they are applied, or until `discard`."""
         keep = self._volatile.memory.keep
         for queue, pieces in blocks:
             parts: list[Part] = []
@@ -112,7 +112,7 @@ class MemorySection:
                 self._volatile.memory.discard(part.address)
 
     def check(self) -> None:
-        """What it finds is so until it is applied: no other one is in between."""
+        """Check the moves. They hold until they are applied: no other commit comes in between."""
         if self._moves is not None:
             self._volatile.applying.acquire()
             self._holds = True

@@ -1,4 +1,4 @@
-"""What an open transaction has written to one queue, and how it becomes parts of a commit.
+"""The messages that an open transaction has written to one queue, and the parts made of them.
 
 It waits in the write buffer; what had to leave it is in blocks of the queue (`spill`), or, once the
 transaction is large, in files (`flush`).
@@ -94,13 +94,13 @@ class QueueWrites:
 
     @property
     def staying_bytes(self) -> int:
-        """What of that has left the write buffer, as charged."""
+        """Return the charged bytes of blocks that have left the write buffer and stay in memory."""
         if not self.is_filled or not self.queue.is_volatile:
             return 0
         return sum(p.charge_bytes for p in self.placed if isinstance(p, EncodedBlock))
 
     def _drain(self) -> list[EncodedBlock]:
-        """What is collected leaves the buffer."""
+        """Take the collected messages out of the buffer."""
         blocks = self.buffer.drain(self.queue.block_bytes)
         if blocks:  # else its lock is not asked for: a commit may hold those of writers
             self.buffer.account.shrink(
@@ -110,12 +110,12 @@ class QueueWrites:
 
     @property
     def waiting_bytes(self) -> int:
-        """What the file that is being written holds in memory."""
+        """Return the bytes that the unfinished file holds in memory."""
         return self._writer.waiting_bytes if self._writer is not None else 0
 
     @property
     def broken(self) -> bool:
-        """Whether that file could not be written: part of the messages is lost."""
+        """Return True if a file could not be written: some of the messages are lost."""
         return self.is_filled and self._writer is not None and self._writer.failed
 
     def write_out(self, *, close: bool) -> None:
@@ -232,7 +232,7 @@ def _with_control(piece: EncodedBlock | Part) -> EncodedBlock | Part:
 
 
 def move_to_files(written: Collection[QueueWrites], may_wait_bytes: int) -> None:
-    """What waits in memory; so much of all files together may wait for a write."""
+    """Move the waiting messages to files, of which so many bytes may wait for a write."""
     many = len(written) > LTDS_WRITERS
     for part in written:
         part.flush()

@@ -62,15 +62,15 @@ class Change(Protocol):
 
     @property
     def durable(self) -> bool:
-        """Whether it is to be durable before it is applied (C2)."""
+        """Return True if the change is to be durable before it is applied (C2)."""
 
     @property
     def relieves(self) -> bool:
-        """Whether it makes room on the disk and takes none (C11); asked once it has its place."""
+        """Return True if it makes room on disk and takes none (C11); called in its place."""
 
     @property
     def comes_first(self) -> bool:
-        """Whether it checks what the changes before it are to change: it begins a group."""
+        """Return True if it begins a group: it checks what the changes before it are to change."""
 
     @property
     def record(self) -> WholeRecord:
@@ -125,7 +125,7 @@ class _Gathering:
 
 
 class Sequencer:
-    """See the module. Thread-safe."""
+    """Puts changes into the one order of the journal, in groups. Thread-safe."""
 
     def __init__(
         self,
@@ -153,7 +153,7 @@ class Sequencer:
 
     @property
     def number(self) -> int:
-        """Of the latest record: 1, 2, 3, ... since the store was made, without the journal's own.
+        """The number of the latest record since the store was made, without the journal's own.
 
         Each change is one record.
         """
@@ -441,17 +441,17 @@ class Sequencer:
 
     @property
     def is_together(self) -> bool:
-        """Whether this thread has several changes written together (C12)."""
+        """Return True if this thread has several changes written together (C12)."""
         return bool(self._gathering) and threading.get_ident() in self._gathering
 
     @property
     def busy(self) -> bool:
-        """Whether a change or an exclusive action is under way."""
+        """Return True if a change or an exclusive action is under way."""
         return self._leader is not None
 
     @property
     def failure(self) -> str | None:
-        """What interrupted the applying of a change (C6), or failed beside the journal (C7)."""
+        """The failure of a change that was being applied (C6), or beside the journal (C7)."""
         return self._failure or None
 
     def check(self) -> None:

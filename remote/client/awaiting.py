@@ -27,7 +27,7 @@ _Callbacks = dict[object, Callable[[], None]]
 
 
 class Awaiting:
-    """See the module. Thread-safe."""
+    """The sources that a joined store awaits messages of, for all of its users. Thread-safe."""
 
     def __init__(self, connection: OwnerConnection) -> None:
         self._connection = connection

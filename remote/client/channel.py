@@ -121,7 +121,7 @@ class Channel:
             try:
                 self.hello = self._greet(hello)
             finally:
-                self._check_given_up()
+                self._check_withdrawn()
             self._connection.settimeout(None)
         except (OSError, EOFError) as error:
             close(self._connection)
@@ -163,8 +163,8 @@ class Channel:
         check_size(length)
         answer = self.exchange((PUT_HEAD.pack(length, PUT, len(queue)) + queue, payload))
         if answer[4] == RESULT:
-            told = self._decode(answer).header
-            return PutId.of(field(told, "id", int), field(told, "expires_by", int))
+            header = self._decode(answer).header
+            return PutId.of(field(header, "id", int), field(header, "expires_by", int))
         if answer[4] != ID or len(answer) != ID_FRAME.size:
             raise self.unexpected()
         number: int = ID_FRAME.unpack(answer)[2]
@@ -205,7 +205,7 @@ class Channel:
         return data
 
     def _note(self, header: Header) -> None:
-        """Of an answer: raise the error that it reports."""
+        """Note the state that an answer reports, and raise its error."""
         self.transaction_state = state_of(header)
         if "error" in header:
             taken = header.get("taken")
@@ -213,7 +213,7 @@ class Channel:
             raise_error(header)
 
     def precede(self, parts: Sequence[Bytes]) -> None:
-        """What has no answer, and goes out with the next request: so both wake the owner once."""
+        """Send parts without answer with the next request: so both wake the owner once."""
         self._before = parts
 
     def tell(self, parts: Sequence[Bytes]) -> None:
@@ -222,7 +222,7 @@ class Channel:
         self.broken = self._is_late
 
     def next_frame(self) -> Bytes:
-        """What comes by itself; another thread may `tell` meanwhile. Raises StreamEnded."""
+        """Return the next frame of the owner; others may `tell` meanwhile. Raises StreamEnded."""
         try:
             data = self._incoming.next()
             while data is None:
@@ -237,7 +237,7 @@ class Channel:
         return StreamEnded("the owner's answer is of another kind", sent=True)
 
     def has_ended(self) -> bool:
-        """Whether the owner has ended the connection."""
+        """Return True if the owner has ended the connection."""
         return has_ended(self._connection)
 
     def wait_for_end(self, seconds: float | None = None) -> bool:
@@ -291,7 +291,7 @@ class Channel:
                     self._wait_on(turn)
                     data = self._incoming.take(self._connection)
             if doing:
-                self._check_given_up()
+                self._check_withdrawn()
         except (OSError, EOFError, RemoteError) as error:
             raise self._ended(error, sent=sent, begun=not parts) from None
         finally:
@@ -321,7 +321,7 @@ class Channel:
     # Whose patience has an end (CH4, CH5)
 
     def _settle(self) -> None:
-        """Whether the request's end comes first is being decided."""
+        """End the decision between the request's end and the looks at the owner."""
         with self._deciding:
             self._turn = []
 
@@ -373,7 +373,7 @@ class Channel:
         return math.inf
 
     def _ask(self, turn: list[float]) -> None:
-        """Whether the owner is at work; the thread of one look."""
+        """Look if the owner is at work, in the thread of one look."""
         self._decide(turn, goes_on=self._is_at_work())
 
     def _decide(self, turn: list[float], *, goes_on: bool) -> None:
@@ -393,7 +393,7 @@ class Channel:
         if errand is not None and not errand.begin(self._give_up):
             raise OSError("nobody waits for an answer any more")
 
-    def _check_given_up(self) -> None:
+    def _check_withdrawn(self) -> None:
         """Raises OSError if the call was: the answer is nobody's."""
         errand = current()
         if errand is not None:

@@ -97,14 +97,14 @@ class OwnerConnection:
 
     @property
     def lost(self) -> bool:
-        """Whether the owner is gone."""
+        """Return True if the owner is gone."""
         if self._lost is None and self.usable and self._watch.has_ended():
             self.lose("it ended the connection")
         return self._lost is not None
 
     @property
     def usable(self) -> bool:
-        """Whether it is open, in the process that opened it."""
+        """Return True if it is open, in the process that opened it."""
         return not (self._closed or self._is_forked)
 
     def check(self) -> None:
@@ -188,7 +188,7 @@ class OwnerConnection:
         self._drop(channel)
 
     def _is_at_work(self) -> bool:
-        """Whether the owner answers others, and is asked no more than that."""
+        """Return True if the owner answers other connections; nothing more is requested of it."""
         if self._closed or self._lost is not None:
             return False
         seconds = min(HELLO_SECONDS, self._call_timeout / 4)
@@ -282,7 +282,7 @@ class OwnerConnection:
 
 
 def is_late(error: Exception) -> bool:
-    """Whether it tells of an owner that is there, and has not answered in time (CN5)."""
+    """Return True if the error is of an owner that is there, and has not answered in time (CN5)."""
     return isinstance(error, RemoteError) and error.late
 
 

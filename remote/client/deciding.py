@@ -15,7 +15,7 @@ LISTED: Final = "whether store.prepared.list() has it"
 
 
 class Decided(NamedTuple):
-    """What the owner tells of a transaction that it has decided."""
+    """The owner's answer on a transaction that it has decided."""
 
     number: int | None  # None: it was not prepared by a client of this owner
     state: TransactionState | None
@@ -26,7 +26,7 @@ class Decided(NamedTuple):
 def decide(
     connection: OwnerConnection, decision: Decision, xid: str, number: int | None = None
 ) -> Decided:
-    """What the owner tells of the transaction. Raises OutcomeUnknown if it dies meanwhile.
+    """Have the owner decide the transaction. Raises OutcomeUnknown if it dies meanwhile.
 
     `number`: decide the transaction that was prepared under it, no other of the same xid.
     """

@@ -1,4 +1,4 @@
-"""What connectors put and read in a joined transaction: see `quire.interface.integration`."""
+"""Puts and reads of connectors in a joined transaction: see `quire.interface.integration`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class JoinedSteps(Makes, Protocol):
 
 @documented_by(TransactionIntegration)
 class JoinedTransactionIntegration(Subject):
-    """Of a `RemoteTransaction`."""
+    """The integration calls of a `RemoteTransaction`."""
 
     __slots__ = ()
     _of: JoinedSteps

@@ -26,7 +26,7 @@ def join(env: Env, path: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> Rem
 
 
 def forbidden(env: Env, path: str) -> str | None:
-    """What this process may not use on its way to the owner, by its path, if there is anything."""
+    """Return the path on the way to the owner that this process may not use, if there is one."""
     name = os.path.join(run_directory(path), ADDRESS_NAME)
     place = None
     try:

@@ -26,7 +26,7 @@ from quire.remote.wire.sockets import now
 
 
 class Waits(Protocol):
-    """What makes requests, one at a time."""
+    """A maker of requests, one at a time."""
 
     ended: bool  # it makes none any more
 

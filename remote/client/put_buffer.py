@@ -50,8 +50,8 @@ def _now_us() -> int:
     return time.time_ns() // 1000
 
 
-def _as_told(fields: Mapping[str, object]) -> Mapping[str, object]:
-    """What the owner takes for the same: of moments that are near 1970 seconds, as callers say."""
+def _for_owner(fields: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the fields with moments near 1970 in seconds, as the owner takes them from callers."""
     early = {
         name: value / 1e6
         for name in ("expires_at", "deliver_at")
@@ -128,17 +128,17 @@ class PutBuffer:
 
     @property
     def waits(self) -> bool:
-        """Whether something was not sent yet."""
+        """Return True if something is not sent yet."""
         return bool(self._waiting)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was put."""
+        """Return True if nothing was put."""
         return not (self._waiting or self._sent or self._taken)
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to send what waits, and have it taken."""
+        """Return True if it is time to send the waiting puts, and have them taken."""
         return self._waiting_bytes + self._sent_bytes >= SEND_AHEAD_BYTES
 
     def put(
@@ -170,7 +170,7 @@ class PutBuffer:
         if type(payload) is not bytes or len(payload) > MAX_PAYLOAD_BYTES:
             payload = check_payload(payload)
         if fields and Fields.of(**fields) is not None:
-            text = encode_map(fields if form == MOVED_FIELDS else _as_told(fields))
+            text = encode_map(fields if form == MOVED_FIELDS else _for_owner(fields))
             entry = BufferedPut(queue, form, len(text).to_bytes(4, "little") + text, payload)
         else:
             entry = BufferedPut(queue, PLAIN, payload)
@@ -181,7 +181,7 @@ class PutBuffer:
         """Those of a put at the owner. Raises InvalidArgument."""
         fields = with_moments(fields, _now_us, is_moved=is_moved)
         Fields.of(**fields)
-        return fields if is_moved else _as_told(fields)
+        return fields if is_moved else _for_owner(fields)
 
     @staticmethod
     def fields_of(fields: Mapping[str, object]) -> Fields | None:
@@ -255,13 +255,13 @@ class PutBuffer:
         return AdoptedIds(run)
 
     def knows(self, queue: str) -> bool:
-        """Whether a put to the queue was sent."""
+        """Return True if a put to the queue was sent."""
         return queue in self._order
 
     def frames(self, transaction: int, queue: str | None = None) -> list[Bytes]:
-        """What waits, for this queue or for all, as frames of about `SEND_AHEAD_BYTES`, in parts.
+        """Return a queue's waiting puts, or all, as frames of about `SEND_AHEAD_BYTES`.
 
-        Once they were asked for, it waits no more; what was sent is kept (PB1).
+        They count as sent then, and are kept (PB1).
         """
         first = self._number(queue)
         return _cut(transaction, self._sent[first:], self._taken + first)

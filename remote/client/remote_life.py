@@ -97,10 +97,10 @@ class JoinedStore(Protocol):
 
     @property
     def put_priorities(self) -> Mapping[str, int]:
-        """What queues grant to puts without a priority, as they were when they were asked for."""
+        """The priorities that queues grant to puts without one, as of the latest look at them."""
 
     def own_name(self, name: str) -> str:
-        """Of a queue, by its name or an alias. Raises QueueNotFound."""
+        """Return the own name of a queue, by its name or an alias. Raises QueueNotFound."""
 
     def own_names(self, names: Iterable[str]) -> dict[str, str]:
         """Many queues, by the names given."""
@@ -109,21 +109,21 @@ class JoinedStore(Protocol):
         """As `Store.queue`."""
 
     def schema_of(self, name: str) -> str | None:
-        """Of the queue of this name, no alias, as it was when it was asked for last."""
+        """Return the schema of the queue of this name, no alias, as of the latest look at it."""
 
     def codec_of(self, name: str) -> str | None:
-        """Of the queue of this name, or alias, for a value that is no bytes."""
+        """Return the codec of the queue of this name, or alias, for a value that is no bytes."""
 
     def check_waits(self, name: str, seconds: float) -> None:
         """Raises InvalidArgument where the queue of this name, no alias, has no put wait."""
 
     def forget_queues(self) -> None:
-        """What is known of them may be so no more."""
+        """Forget what is known of queues, as it may have changed."""
 
 
 @documented_by(Transaction)
 class RemoteLife:
-    """What its user puts and gets is its subclass's."""
+    """A joined transaction's life; its subclass puts and gets."""
 
     id: int = 0  # of its store object
 
@@ -195,7 +195,7 @@ class RemoteLife:
 
     @property
     def is_open(self) -> bool:
-        """Whether its state is "open"."""
+        """Return True if its state is "open"."""
         return self._state is _OPEN
 
     @call
@@ -213,12 +213,12 @@ class RemoteLife:
             self._store.own_prepared[self._prepared[1]] = self
 
     def decided(self, decided: Decided) -> None:
-        """What the owner tells of the transaction once it is decided."""
+        """Note the owner's answer once the transaction is decided."""
         self._state = decided.state or TransactionState.ROLLED_BACK
         self._puts.settle(decided.placed)
 
     def _decide(self, decision: Decision) -> bool:
-        """Whether this has committed it, and not somebody else before."""
+        """Decide the transaction. Return True if this has committed it, and nobody else before."""
         xid, number = self._prepared
         decided = decide(self._connection, decision, xid, number)
         self.decided(decided)
@@ -272,7 +272,7 @@ class RemoteLife:
                 self._leave()
 
     def _commit(self, wait: float | None) -> Header:
-        """What the answer tells beside the first ids."""
+        """Commit, and return the answer's header."""
         if self._records or self._values:
             return self._last_call({"op": "commit", "wait": wait})
         channel = self._enter(wait)

@@ -84,7 +84,7 @@ class RemoteStore(MadeStore):
         self._new_number = numbers_from(1)
         self._encoded: dict[str, bytes] = {}  # names that were used, aliases too
         self._own_names: set[str] = set()  # of queues, as far as they were asked for; but of those
-        self._told: set[str] = set()  # that nobody reads only if that was said (NR1)
+        self._warned: set[str] = set()  # that nobody reads only if that was said (NR1)
         self._infos: dict[str, QueueInfo] = {}  # of queues by their own names, likewise
         self.put_priorities: Final[dict[str, int]] = {}  # what some grant to puts without one
         # Subscriptions that end with this object, queue and name, and the channel they hang on.
@@ -127,13 +127,13 @@ class RemoteStore(MadeStore):
     # Queues and subscriptions
 
     def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
-        given = None if names is None else check_names(names)
-        infos = super().queues(given)
-        if given is not None:
+        checked = None if names is None else check_names(names)
+        infos = super().queues(checked)
+        if checked is not None:
             self._own_names.update(
                 name
-                for name, info in zip(given, infos, strict=True)
-                if info.name == name and not (is_unread(info) and name not in self._told)
+                for name, info in zip(checked, infos, strict=True)
+                if info.name == name and not (is_unread(info) and name not in self._warned)
             )
             for info in infos:
                 self._infos[info.name] = info
@@ -153,12 +153,12 @@ class RemoteStore(MadeStore):
         where: str | None,
     ) -> list[SubscriptionInfo]:
         """See `Integration`: what is not durable hangs on a channel of its own."""
-        given: Header = {
+        arguments: Header = {
             "subscription": subscription, "starts": starts, "exclusive": exclusive,
             "durable": durable, "where": where,
         }  # fmt: skip
         ask = self._hold if durable is False else self._frames
-        infos: list[SubscriptionInfo] = self._read(SUBSCRIBE, ask(SUBSCRIBE.op, given))
+        infos: list[SubscriptionInfo] = self._read(SUBSCRIBE, ask(SUBSCRIBE.op, arguments))
         if durable is False:
             self._held |= {(info.queue, info.name) for info in infos}
         return infos
@@ -191,7 +191,7 @@ class RemoteStore(MadeStore):
 
     @call
     def decide(self, xid: str, *, commit: bool) -> None:
-        """What becomes of a prepared transaction, which may be this object's."""
+        """Decide a prepared transaction, which may be one of this object's."""
         decision = Decision.COMMIT if commit else Decision.ROLLBACK
         decided = decide(self.connection, decision, check_xid(xid))
         transaction = self.own_prepared.get(decided.number or 0)
@@ -273,7 +273,7 @@ class RemoteStore(MadeStore):
         return self._awaiting.add(str(Awaited.of(source)), check_callback(callback))
 
     def own_name(self, name: str) -> str:
-        """Of a queue, by its name or an alias. Raises QueueNotFound.
+        """Return the own name of a queue, by its name or an alias. Raises QueueNotFound.
 
         It was so when it was asked for last; an alias is asked for each time.
         """
@@ -285,8 +285,8 @@ class RemoteStore(MadeStore):
         """The queues of these names, of which it is said, once, if nobody reads them (NR1)."""
         infos = self.queues(names)
         for info in infos:
-            if is_unread(info) and info.name not in self._told:
-                self._told.add(info.name)
+            if is_unread(info) and info.name not in self._warned:
+                self._warned.add(info.name)
                 if info.name in names:
                     self._own_names.add(info.name)
                 tell_unread(info.name)
@@ -294,21 +294,21 @@ class RemoteStore(MadeStore):
 
     def own_names(self, names: Iterable[str]) -> dict[str, str]:
         """Queues by the names given: one request asks for all."""
-        given = check_names(names)
+        checked = check_names(names)
         known = self._own_names
-        unknown = [name for name in dict.fromkeys(given) if name not in known]
-        found = {name: name for name in given}
+        unknown = [name for name in dict.fromkeys(checked) if name not in known]
+        found = {name: name for name in checked}
         if unknown:
             found |= {n: i.name for n, i in zip(unknown, self._to_put_to(unknown), strict=True)}
         return found
 
     def schema_of(self, name: str) -> str | None:
-        """Of the queue of this name, no alias, as it was when it was asked for last."""
+        """Return the schema of the queue of this name, no alias, as of the latest look at it."""
         info = self._infos.get(name) or self.queue(name)
         return info.schema
 
     def codec_of(self, name: str) -> str | None:
-        """Of the queue of this name, or alias, for a value that is no bytes."""
+        """Return the codec of the queue of this name, or alias, for a value that is no bytes."""
         own = self.own_name(name)
         info = self._infos.get(own)
         if info is None or (info.codec is None and info.schema is None):
@@ -335,7 +335,7 @@ class RemoteStore(MadeStore):
         self.connection.close()
 
     def make(self, row: CallRow, arguments: Mapping[str, Any]) -> Any:
-        """What the owner answers to a call."""
+        """Return the owner's answer to a call."""
         return self._read(row, self._frames(row.op, ready(arguments)))
 
     def _read(self, row: CallRow, frames: list[Frame]) -> Any:

@@ -395,8 +395,8 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
     def _get_chosen(
         self, source: str, timeout: Duration | None, where: Where | None
     ) -> Message | None:
-        given = {"source": source, "timeout": timeout, "where": where}
-        found: Message | None = allow_reentry(self.make, _GET_BY, given)
+        arguments = {"source": source, "timeout": timeout, "where": where}
+        found: Message | None = allow_reentry(self.make, _GET_BY, arguments)
         return found
 
     @undo_on_interrupt("_roll_back_whole")
@@ -430,7 +430,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
     get_delayed = by_row(Transaction.get_delayed)
 
     def _roll_back_whole(self) -> None:
-        """What it has got did not reach its user: no commit may count it as delivered."""
+        """Roll back, as its reads did not reach its user: they may not count as delivered."""
         with self._lock:
             if self._state is _OPEN:
                 self._roll_back()
@@ -458,12 +458,12 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
     @call
     def get_value(self, name: str, key: str) -> bytes | None:
         where = check_state_name(name), check_state_key(key)
-        given = {"name": name, "key": key}
+        arguments = {"name": name, "key": key}
         with self._lock:
             self._check_open()
             if where in self._values:
                 return self._values[where]
-            found: bytes | None = self._read(_GET_STATE, self._step(_GET_STATE, given))
+            found: bytes | None = self._read(_GET_STATE, self._step(_GET_STATE, arguments))
             return found
 
     @call
@@ -480,39 +480,39 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             self._value_bytes += more
 
     def make(self, row: CallRow, arguments: Mapping[str, Any]) -> Any:
-        """What the owner answers to a step."""
-        is_told = row.brings_messages or row.result is bool  # a removal, too
-        return (self._take if is_told else self._ask)(row, arguments)
+        """Return the owner's answer to a step."""
+        is_delivered = row.brings_messages or row.result is bool  # a removal, too
+        return (self._take if is_delivered else self._ask)(row, arguments)
 
     @call
-    def _ask(self, row: CallRow, given: Mapping[str, object]) -> Any:
+    def _ask(self, row: CallRow, arguments: Mapping[str, object]) -> Any:
         with self._lock:
             self._check_open()
-            return self._read(row, self._step(row, given))
+            return self._read(row, self._step(row, arguments))
 
     @undo_on_interrupt("_roll_back_whole")
-    def _take(self, row: CallRow, given: Mapping[str, object]) -> Any:
-        """What its caller is to hear of: it is got, or given back."""
+    def _take(self, row: CallRow, arguments: Mapping[str, object]) -> Any:
+        """Deliver a step's messages to the caller, or give them back."""
         with self._lock:
             self._check_open()
-            return self._delivered(self._read, row, self._step(row, given))
+            return self._delivered(self._read, row, self._step(row, arguments))
 
     def _read(self, row: CallRow, frames: Sequence[Frame]) -> Any:
         return read_answer(row, frames, self._store.read_chunk)
 
-    def _step(self, row: CallRow, given: Mapping[str, object]) -> list[Frame]:
+    def _step(self, row: CallRow, arguments: Mapping[str, object]) -> list[Frame]:
         seconds = None
-        if row.facts.waits and "timeout" in given:
-            seconds = check_wait(given["timeout"])
-        arguments = ready(given)
+        if row.facts.waits and "timeout" in arguments:
+            seconds = check_wait(arguments["timeout"])
+        prepared = ready(arguments)
         return self._at_owner(
             lambda channel: channel.request(
-                {"op": row.op, "txn": self._number, "arguments": arguments}, (), seconds
+                {"op": row.op, "txn": self._number, "arguments": prepared}, (), seconds
             )
         )
 
     def _delivered(self, read: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """What an answer brings. If it cannot be read, no commit may count it as delivered."""
+        """Read an answer. If it cannot be read, no commit may count its messages as delivered."""
         try:
             return read(*args, **kwargs)
         except BaseException:
@@ -565,7 +565,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         return {**known, **found}
 
     def _tell_put(self, queue: str, wait: float | None) -> None:
-        """What is to be told of a put at once: nothing, that it is the first, or all (RT4)."""
+        """Send the owner what it has to know of a put at once: nothing, the queue, or all (RT4)."""
         if wait is not None:
             self._send_ahead(wait)
         elif not self._puts.knows(queue):
