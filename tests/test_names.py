@@ -14,16 +14,15 @@ import pytest
 from tests.source_tree import ROOT, own_files, parsed
 
 PLAIN_FOLDERS = (
-    "quire/archive",
-    "quire/batches", "quire/block", "quire/cli", "quire/databases", "quire/definitions",
-    "quire/env", "quire/libraries", "quire/messages", "quire/rows", "quire/selectors",
-    "quire/testing", "journal", "ltds", "writebuffer", "coordination", "bench", "demo", "examples",
-    "scripts", "engine/checkpoints", "engine/delivery", "engine/inspection", "engine/live_state",
-    "engine/lookup", "engine/namespaces", "engine/pages", "engine/queues", "engine/reading",
-    "engine/records", "engine/state", "engine/transactions", "engine/upkeep",
-    "pyspark_quire", "quire/file_dump", "remote/client", "remote/ownership", "remote/server",
-    "remote/wire",
-    "spark_graphs/checkpoint", "spark_graphs/fragments", "spark_graphs/planning",
+    "bench", "coordination", "demo", "engine/checkpoints", "engine/delivery", "engine/inspection",
+    "engine/live_state", "engine/lookup", "engine/namespaces", "engine/pages", "engine/queues",
+    "engine/reading", "engine/records", "engine/state", "engine/transactions", "engine/upkeep",
+    "examples", "journal", "ltds", "pyspark_quire", "quire/aio", "quire/archive", "quire/batches",
+    "quire/block", "quire/cli", "quire/databases", "quire/definitions", "quire/env",
+    "quire/file_dump", "quire/interface", "quire/libraries", "quire/messages", "quire/rows",
+    "quire/selectors", "quire/testing", "remote/client", "remote/ownership", "remote/server",
+    "remote/wire", "scripts", "spark_graphs/checkpoint", "spark_graphs/fragments",
+    "spark_graphs/planning", "writebuffer",
 )  # fmt: skip
 
 # A docstring begins with a verb or a noun, and says by itself what a thing is.

@@ -32,15 +32,15 @@ class AsyncConsumer(Generic[T]):
         self,
         lines: Lines,
         wrap: Callable[[Transaction], AsyncTransaction],
-        asked: ConsumerOptions,
+        options: ConsumerOptions,
     ) -> None:
         self._lines = lines
         self._wrap = wrap
-        self._asked = asked
+        self._options = options
         self._ended = False
 
     def __repr__(self) -> str:
-        return f"<AsyncConsumer of {self._asked.source}>"
+        return f"<AsyncConsumer of {self._options.source}>"
 
     @property
     def transaction(self) -> AsyncTransaction:
@@ -56,7 +56,7 @@ class AsyncConsumer(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        if self._asked.ack != "block":
+        if self._options.ack != "block":
             await self.acknowledge()
         found = None if self._ended else await self._take()
         if found is None:
@@ -89,23 +89,23 @@ class AsyncConsumer(Generic[T]):
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:
-            if kind is None and self._asked.ack == "block":
+            if kind is None and self._options.ack == "block":
                 await self.acknowledge()
         finally:
             await self._close(kind)
 
     async def _take(self) -> Message | Messages | None:
-        asked = self._asked
-        seconds = asked.timeout
+        options = self._options
+        seconds = options.timeout
         if self._transaction is not None:  # the block's
             if self._transaction.state == "open":
                 return await self._get(self._transaction, seconds)
             await self.acknowledge()
-        if asked.where is not None:
-            look = partial(take, self._lines.store, asked)
+        if options.where is not None:
+            look = partial(take, self._lines.store, options)
             taken = await self._lines.look_for(look, seconds, _give_back)
         elif seconds:
-            taken = await self._lines.take(asked.source, seconds, self._look, lambda: False)
+            taken = await self._lines.take(options.source, seconds, self._look, lambda: False)
         else:
             taken = await self._look()
         if taken is None:
@@ -116,14 +116,16 @@ class AsyncConsumer(Generic[T]):
     async def _get(
         self, transaction: AsyncTransaction, seconds: float
     ) -> Message | Messages | None:
-        asked = self._asked
-        source, where = asked.source, asked.where
-        if asked.single:
+        options = self._options
+        source, where = options.source, options.where
+        if options.single:
             return await transaction.get(source, seconds, where=where)
-        return await transaction.get_many(source, asked.max_messages, seconds, where=where) or None
+        return (
+            await transaction.get_many(source, options.max_messages, seconds, where=where) or None
+        )
 
     async def _look(self, until: float = math.inf) -> ConsumedMessages | None:
-        look = partial(take, self._lines.store, self._asked)
+        look = partial(take, self._lines.store, self._options)
         return await self._lines.pool.run(look, _give_back, until=until)
 
 

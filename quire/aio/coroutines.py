@@ -18,12 +18,12 @@ C = TypeVar("C", bound=Callable[..., object])
 
 
 class Caller(Protocol):
-    """What has such coroutines."""
+    """An object with such coroutines."""
 
     _pool: Pool
 
     async def _call(self, call: Callable[[Any], R]) -> R:
-        """What the call of the object behind this one returns, made in a thread."""
+        """Make the call on the object behind this one in a thread, and return its result."""
 
 
 def awaited(
@@ -90,7 +90,7 @@ def found(
     return call
 
 
-def told_as(method: Callable[..., object]) -> Callable[[C], C]:
+def described_as(method: Callable[..., object]) -> Callable[[C], C]:
     """For a coroutine that takes what the method takes, and is told as it is."""
 
     def tell(coroutine: C) -> C:
@@ -101,7 +101,7 @@ def told_as(method: Callable[..., object]) -> Callable[[C], C]:
 
 
 class Entered(Protocol):
-    """What an `async with` block is about."""
+    """The value of an `async with` block."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -117,7 +117,7 @@ E = TypeVar("E", bound=Entered)
 
 
 class Beginning(Generic[E]):
-    """What can be awaited, and used in an `async with` block, once."""
+    """An action that can be awaited, or entered with `async with`, once."""
 
     def __init__(self, begin: Callable[[], Coroutine[Any, Any, E]]) -> None:
         self._begin = begin

@@ -34,11 +34,11 @@ class AsyncListener:
 
     @property
     def source(self) -> str:
-        return self._course.asked.source
+        return self._course.request.source
 
     @property
     def name(self) -> str | None:
-        return self._course.asked.name
+        return self._course.request.name
 
     @property
     def closed(self) -> bool:
@@ -66,7 +66,7 @@ class AsyncListener:
         return None
 
     async def _look(self) -> Notice | None:
-        """What is to be told next, which is kept where the task that asks is cancelled."""
+        """Return the next notice, which is kept where the calling task is cancelled."""
         found, self._untold = self._untold, None
         if found is not None:
             return found

@@ -1,4 +1,4 @@
-"""What a store for asyncio has by subject: the calls of the interface as coroutines, one a line."""
+"""The calls of a store for asyncio by subject: those of the interface as coroutines, one a line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from quire.calls.documented import documented_by
 from quire.interface.integration import Integration
-from quire.interface.listening import Course, ListenerAsked, add_listener
+from quire.interface.listening import Course, ListenerRequest, add_listener
 from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from quire.interface.namespaces.listeners import HeardEvent
 from quire.limits import HEARD_AT_ONCE
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class AsyncNamespace:
-    """Of an `AsyncStore`."""
+    """A subject of an `AsyncStore`."""
 
     def __init__(self, inner: Any, lines: Lines) -> None:
         self._inner = inner
@@ -110,16 +110,16 @@ class AsyncListeners(AsyncNamespace):
         backlog: bool = True,
         max_ids: int = HEARD_AT_ONCE,
     ) -> Beginning[AsyncListener]:
-        asked = ListenerAsked(source, group, where, on, name, backlog, max_ids).checked()
+        request = ListenerRequest(source, group, where, on, name, backlog, max_ids).checked()
         lines = self._lines
         store: Any = lines.store
 
         async def begin() -> AsyncListener:
-            course, calls = Course(asked), None
+            course, calls = Course(request), None
             if callback is None:
                 await self._pool.run(partial(course.begin, store))
             else:
-                add = partial(add_listener, store, asked, callback)
+                add = partial(add_listener, store, request, callback)
                 calls = await self._pool.run(add, lambda made: made.close())
             return AsyncListener(lines, course, calls)
 

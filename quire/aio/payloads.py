@@ -47,12 +47,12 @@ class AsyncPayloadWriter:
 
     @property
     def message_id(self) -> MessageId:
-        """Of the message that was put; an int once the transaction has committed."""
+        """The id of the message that was put; an int once the transaction has committed."""
         return self._inner.message_id
 
     @property
     def size(self) -> int:
-        """Of what is written so far, in bytes."""
+        """The size of what is written so far, in bytes."""
         return self._inner.size
 
     async def write(self, data: Bytes) -> int:
@@ -106,7 +106,7 @@ class AsyncPayload:
         self._file = check_message(message).open()
         self._pool = store._pool
         self.size = message.size
-        """Of the payload, in bytes."""
+        """The size of the payload, in bytes."""
 
     async def read(self, size: int = -1) -> bytes:
         """Up to so many bytes, none at the end; with -1 all that follow, up to 1 GiB.
@@ -124,13 +124,13 @@ class AsyncPayload:
         return self._file.tell()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """What follows, 1 MiB at a time."""
+        """Yield the rest of the payload, 1 MiB at a time."""
         while piece := await self.read(CHUNK_BYTES):
             yield piece
 
 
 def kept(found: Any) -> Any:
-    """What is kept of a message, or of several, once its transaction has committed: all of it."""
+    """Return a copy of messages to keep after their transaction has committed, with payloads."""
     if isinstance(found, StreamedMessage):
         return found.whole()
     return with_payloads(found) if isinstance(found, Messages) else found

@@ -32,7 +32,7 @@ def deliver(result: object) -> None:
 
 
 class Pool:
-    """See the module. For one event loop."""
+    """The threads that make a store object's calls. For one event loop."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(AIO_THREADS, "quire-aio")
@@ -48,7 +48,7 @@ class Pool:
         until: float = math.inf,
         hurry: bool = False,
     ) -> R:
-        """What the call returns, or raises.
+        """Make the call in a thread, and return or raise its result.
 
         If its caller is cancelled and it has succeeded, `undo` is called with what it returned,
         as nobody gets that; with `deliver` the caller gets it (PO1). `surely`: it is made even if

@@ -26,7 +26,7 @@ from quire.interface.sessions.reply import Reply
 from quire.interface.sessions.requesting import (
     REPLIES_OPTIONS,
     SHARED_REPLIES,
-    Asked,
+    PendingRequest,
     Replying,
     check_replies,
     check_request,
@@ -210,33 +210,33 @@ async def request(
     options: Mapping[str, Any],
 ) -> Message:
     """See `Store.request`."""
-    asked = Asked.of(queue, timeout, replies, options)
-    if not asked.is_known(store):
-        check_request(await store.queue(asked.queue), payload)
-        if asked.replies == SHARED_REPLIES:
+    pending = PendingRequest.of(queue, timeout, replies, options)
+    if not pending.is_known(store):
+        check_request(await store.queue(pending.queue), payload)
+        if pending.replies == SHARED_REPLIES:
             with suppress(QueueExists):  # somebody has made it another one
                 await store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
-        check_replies(await store.queue(asked.replies))
-        asked.know(store)
-    await store.put(asked.queue, payload, **asked.options)
-    found = await _reply(store, asked)
+        check_replies(await store.queue(pending.replies))
+        pending.know(store)
+    await store.put(pending.queue, payload, **pending.options)
+    found = await _reply(store, pending)
     if found is None:
-        raise asked.timed_out()
+        raise pending.timed_out()
     return payload_of(found)
 
 
-async def _reply(store: AsyncAsks, asked: Asked) -> Message | None:
+async def _reply(store: AsyncAsks, pending: PendingRequest) -> Message | None:
     """The reply, taken by a thread that waits for it, a while at a time."""
-    replying = Replying(store._lines.store, asked)
+    replying = Replying(store._lines.store, pending)
     while True:
-        seconds = min(asked.left(), CHOSEN_WAIT_SECONDS)
+        seconds = min(pending.left(), CHOSEN_WAIT_SECONDS)
         try:
             async with store._lines.room if seconds else nullcontext():
                 found = await store._lines.pool.run(
-                    partial(replying.take, seconds), deliver, until=asked.until
+                    partial(replying.take, seconds), deliver, until=pending.until
                 )
         except QueueNotFound:
-            asked.forget(store)
+            pending.forget(store)
             raise
-        if found is not None or not asked.left():
+        if found is not None or not pending.left():
             return found

@@ -186,8 +186,8 @@ class AsyncStore:
     ) -> Message | None:
         if id is not None or where is not None:
             return first_of(await self.get_many(source, 1, timeout, where=where_of(id, where)))
-        asked = ConsumerOptions(check_sources(source), 1, True, check_wait(timeout), "auto")
-        found: Message | None = await self._get(self._consumer(asked))
+        options = ConsumerOptions(check_sources(source), 1, True, check_wait(timeout), "auto")
+        found: Message | None = await self._get(self._consumer(options))
         return found
 
     async def get_many(
@@ -203,8 +203,8 @@ class AsyncStore:
                 messages = await txn.get_many(source, max_messages, timeout, where=where)
                 return await txn._deliver(messages)
         number = check_max_messages(max_messages)
-        asked = ConsumerOptions(check_sources(source), number, False, check_wait(timeout), "auto")
-        found: Messages | None = await self._get(self._consumer(asked))
+        options = ConsumerOptions(check_sources(source), number, False, check_wait(timeout), "auto")
+        found: Messages | None = await self._get(self._consumer(options))
         return Messages(source.partition("/")[0]) if found is None else found
 
     async def _get(self, consumer: AsyncConsumer[T]) -> T | None:
@@ -243,15 +243,15 @@ class AsyncStore:
         *,
         where: SelectorOrTemplate | None = None,
     ) -> Beginning[AsyncConsumer[Any]]:
-        asked = ConsumerOptions.of(source, max_messages, timeout, ack, where)
+        options = ConsumerOptions.of(source, max_messages, timeout, ack, where)
 
         async def begin() -> AsyncConsumer[Any]:
-            return self._consumer(asked)
+            return self._consumer(options)
 
         return Beginning(begin)
 
-    def _consumer(self, asked: ConsumerOptions) -> AsyncConsumer[Any]:
-        return AsyncConsumer(self._lines, self._wrap, asked)
+    def _consumer(self, options: ConsumerOptions) -> AsyncConsumer[Any]:
+        return AsyncConsumer(self._lines, self._wrap, options)
 
     async def session(
         self, name: str, replies: str | None = None, *, watch: bool = False

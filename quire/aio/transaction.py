@@ -28,7 +28,7 @@ from quire.messages.streamed_message import StreamedMessage
 from quire.moments import Duration
 from quire.selectors.template import Template
 
-from .coroutines import awaited, awaited_put, found, told_as
+from .coroutines import awaited, awaited_put, described_as, found
 from .payloads import AsyncPayloadWriter, kept
 from .pool import deliver
 from .waiting_lines import Lines
@@ -82,13 +82,13 @@ class AsyncTransaction:
 
     @property
     def integration(self) -> AsyncTransactionIntegration:
-        """What connectors put and read besides: blocks, files, positions of many sources."""
+        """The further puts and reads of connectors: blocks, files, positions of many sources."""
         return AsyncTransactionIntegration(self)
 
     put = awaited_put(Transaction.put)
     put_many = awaited_put(Transaction.put_many)
 
-    @told_as(Transaction.put_stream)
+    @described_as(Transaction.put_stream)
     async def put_stream(
         self,
         queue: str,
@@ -103,7 +103,7 @@ class AsyncTransaction:
             await writer.write_all(source)
         return writer.message_id
 
-    @told_as(Transaction.put_writer)
+    @described_as(Transaction.put_writer)
     async def put_writer(
         self,
         queue: str,
@@ -288,7 +288,7 @@ class AsyncTransaction:
         takes: bool = False,
         may_come: Callable[[Transaction], bool] | None = None,
     ) -> R:
-        """What is found by what it is; one that waits does so in a thread, a while at a time.
+        """Return the result of a look by condition, which waits in a thread, a while at a time.
 
         `takes`: it takes what it finds; False from it is final. `may_come`: asked where nothing is
         found, whether it is worth while to wait; None: it is.
@@ -314,7 +314,7 @@ class AsyncTransaction:
             self._inner.unget()
 
     def _is_over(self) -> bool:
-        """Whether a get will raise, as far as is known here."""
+        """Return True if a get will raise, as far as is known here."""
         late = self._deadline is not None and self._loop.time() > self._deadline
         return late or self.state != "open"
 
@@ -385,7 +385,7 @@ def _roll_back_unseen(inner: Transaction) -> None:
 
 
 def _is_there(source: str, where: Where, inner: Transaction) -> bool:
-    """Whether a message that is asked for by its id may still be got."""
+    """Return True if a message that is wanted by its id may still be got."""
     return inner.exists(source, where=where)
 
 

@@ -32,7 +32,7 @@ _ENV: Final = OsEnv()
 
 
 class _SourceLine:
-    """Of one source, as long as somebody waits there."""
+    """The line of tasks that wait for one source."""
 
     __slots__ = ("may_have", "turn", "waiting")
 
@@ -66,7 +66,7 @@ class Lines:
         is_over: Callable[[], bool],
         holder: object = None,
     ) -> R | None:
-        """What `look` finds, as soon as that is something; None if the time was over before.
+        """Return the result of `look`, once it has one; None if the time was over before.
 
         `look` is told until when its caller waits, on the clock of `time.monotonic`: it waits for
         no owner much longer. `is_over`: whether waiting is of no use any more: then `look` is to

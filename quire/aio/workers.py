@@ -193,7 +193,7 @@ class AsyncWorkers:
         return sum(worker.run.failures for worker in self._workers)
 
     def status(self) -> list[WorkerInfo]:
-        """What each handler has done since `run` began, in the order in which they were given."""
+        """Return each handler's progress since `run` began, in the order of their adding."""
         runs = [worker.run for worker in self._workers]
         return [info_of(task, runs, self._running(task)) for task in self._tasks]
 
@@ -275,10 +275,10 @@ def _sigterm(end: asyncio.Event, hurry: asyncio.Event) -> Iterator[None]:
         return
     loop = asyncio.get_running_loop()
 
-    def told() -> None:
+    def on_signal() -> None:
         (hurry if end.is_set() else end).set()
 
-    loop.add_signal_handler(signal.SIGTERM, told)
+    loop.add_signal_handler(signal.SIGTERM, on_signal)
     try:
         yield
     finally:
@@ -331,7 +331,7 @@ class _TaskWorker:
             self._end.set()  # the others are not to go on without it
 
     async def _handle_until_a_failure(self) -> bool:
-        """Whether there was one; without, it has to stop, or to take more or fewer at once."""
+        """Handle messages; return True after a failure, False to stop or to take other numbers."""
         run = self.run
         found: Any = None
         try:
@@ -368,7 +368,7 @@ class _TaskWorker:
         await messages.acknowledge()
 
     async def _give_back(self, found: Any, transaction: AsyncTransaction, error: Exception) -> None:
-        """What the handler has failed with, as WR7 to WR9 say; what is left is rolled back."""
+        """Reject messages whose handler has failed (WR7 to WR9); the rest is rolled back."""
         if isinstance(error, NOT_THE_MESSAGE) or transaction.state != "open":
             return
         messages: list[Message] = [found] if isinstance(found, Message) else list(found)

@@ -1,4 +1,4 @@
-"""What users call: the store, the transaction, and what they have by subject."""
+"""The interface for users: the store, the transaction, and their calls by subject."""
 
 from quire.libraries.late_modules import late_modules as _late_modules
 

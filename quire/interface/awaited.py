@@ -1,4 +1,4 @@
-"""What somebody waits for without a thread, as one text: by it a joined store tells its owner.
+"""The text of a wait without a thread, by which a joined store tells its owner.
 
 "orders"        something may be got from the source, which may be a pattern
 "orders@7"      messages were put to the queue from position 7 on
@@ -24,7 +24,7 @@ _FORM: Final = (
 
 
 class Awaited(NamedTuple):
-    """See the module."""
+    """A source that is awaited without a thread: something to get, or a later put or removal."""
 
     source: str
     on: str | None = None  # PUT or REMOVAL; None: something to get
@@ -58,14 +58,14 @@ def returns_in(mark: str) -> int | None:
 
 
 def check_group(group: object) -> int:
-    """Of which group somebody hears; 0: of all. Raises InvalidArgument."""
+    """Check the group whose messages are listened to; 0: all of them. Raises InvalidArgument."""
     if type(group) is not int or not 0 <= group <= MAX_GROUP:
         raise InvalidArgument(f"group {group!r:.100}: give an int from 0 to {MAX_GROUP}")
     return group
 
 
 def check_on(on: object) -> str:
-    """Of what somebody hears. Raises InvalidArgument."""
+    """Check the kind of event that is listened to. Raises InvalidArgument."""
     if not isinstance(on, str) or on not in (PUT, REMOVAL):
         raise InvalidArgument(f'on {on!r:.100}: give "put" or "removal"')
     return str(on)

@@ -62,7 +62,7 @@ class Consumed(TransactionSource[Transaction], Protocol):
 
 
 class ConsumerOptions(NamedTuple):
-    """What a consumer was asked for, checked."""
+    """The checked options of a consumer."""
 
     source: str
     max_messages: int
@@ -89,27 +89,29 @@ class ConsumerOptions(NamedTuple):
 
 
 class ConsumedMessages(NamedTuple):
-    """What was got, and the open transaction that has got it."""
+    """The messages that a consumer has got, and the open transaction that has got them."""
 
     transaction: Transaction
     found: Message | Messages
 
 
 def get(
-    asked: ConsumerOptions, transaction: Transaction, seconds: float = 0.0
+    options: ConsumerOptions, transaction: Transaction, seconds: float = 0.0
 ) -> Message | Messages | None:
     """The next message or messages, if there are any, or one comes within so many seconds."""
-    source, most, where = asked.source, asked.max_messages, asked.where
+    source, most, where = options.source, options.max_messages, options.where
     if where is None:
-        if asked.single:
+        if options.single:
             return transaction.get(source, seconds)
         return transaction.get_many(source, most, seconds) or None
-    if asked.single:
+    if options.single:
         return transaction.get(source, seconds, where=where)
     return transaction.get_many(source, most, seconds, where=where) or None
 
 
-def take(store: Consumed, asked: ConsumerOptions, seconds: float = 0.0) -> ConsumedMessages | None:
+def take(
+    store: Consumed, options: ConsumerOptions, seconds: float = 0.0
+) -> ConsumedMessages | None:
     """The next of them in a new transaction, which is left open.
 
     None if none is there (LM3), nor comes within so many seconds (LM6).
@@ -117,9 +119,9 @@ def take(store: Consumed, asked: ConsumerOptions, seconds: float = 0.0) -> Consu
     owners_lost = 0
     while True:
         # This waits for the next owner. If it has waited in vain, it says so.
-        transaction = store.transaction(None, False, asked.owner, asked.ack != "lazy")
+        transaction = store.transaction(None, False, options.owner, options.ack != "lazy")
         try:
-            return _take(asked, transaction, seconds)
+            return _take(options, transaction, seconds)
         except ConnectionLost as error:  # nothing was taken
             owners_lost += 1
             if error.late or owners_lost > OWNERS_LOST:
@@ -127,10 +129,10 @@ def take(store: Consumed, asked: ConsumerOptions, seconds: float = 0.0) -> Consu
 
 
 def _take(
-    asked: ConsumerOptions, transaction: Transaction, seconds: float
+    options: ConsumerOptions, transaction: Transaction, seconds: float
 ) -> ConsumedMessages | None:
     try:
-        found = get(asked, transaction, seconds)
+        found = get(options, transaction, seconds)
     except BaseException:
         transaction.rollback()
         raise
@@ -149,9 +151,9 @@ class Consumer(Generic[T]):
 
     _transaction: Transaction | None = None
 
-    def __init__(self, store: Consumed, asked: ConsumerOptions) -> None:
+    def __init__(self, store: Consumed, options: ConsumerOptions) -> None:
         self._store = store
-        self._asked = asked
+        self._options = options
         self._wake = WakeUp()
         self._stopped = False
         self._ended = False
@@ -163,7 +165,7 @@ class Consumer(Generic[T]):
             how = f"in transaction {self._transaction.id}"
         else:
             how = "ended" if self._ended or self._stopped else "between messages"
-        return f"<Consumer of {self._asked.source}, {how}>"
+        return f"<Consumer of {self._options.source}, {how}>"
 
     def __del__(self) -> None:
         if sys is None or sys.is_finalizing():  # the interpreter may have cleared this module
@@ -187,14 +189,14 @@ class Consumer(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        if self._asked.ack != "block":
+        if self._options.ack != "block":
             self.acknowledge()
-        until = _ENV.monotonic() + self._asked.timeout
-        errand = Errand(until) if self._asked.timeout < FOREVER_SECONDS else None
+        until = _ENV.monotonic() + self._options.timeout
+        errand = Errand(until) if self._options.timeout < FOREVER_SECONDS else None
         has_waited = self._waits_first > 0 and not (self._stopped or self._ended)
         if has_waited:
             self._waits_first -= 1
-            self._wait(self._asked.timeout)
+            self._wait(self._options.timeout)
         while not (self._stopped or self._ended):
             found = self._take(until) if errand is None else errand.do(partial(self._take, until))
             if found is not None:
@@ -204,7 +206,7 @@ class Consumer(Generic[T]):
             left = until - _ENV.monotonic()
             if left <= 0:
                 break
-            if self._asked.where is None:
+            if self._options.where is None:
                 self._wait_in_vain(left)
             has_waited = True
         self._ended = True
@@ -237,20 +239,20 @@ class Consumer(Generic[T]):
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         try:
-            if kind is None and self._asked.ack == "block":
+            if kind is None and self._options.ack == "block":
                 self.acknowledge()
         finally:
             self.close()
 
     def _take(self, until: float) -> Message | Messages | None:
         seconds = 0.0
-        if self._asked.where is not None:
+        if self._options.where is not None:
             seconds = min(max(until - _ENV.monotonic(), 0.0), CHOSEN_WAIT_SECONDS)
         if self._transaction is not None:  # the block's
             if self._transaction.state == "open":
-                return get(self._asked, self._transaction, seconds)
+                return get(self._options, self._transaction, seconds)
             self.acknowledge()  # the body has ended it; if it was somebody else, this says so
-        taken = take(self._store, self._asked, seconds)
+        taken = take(self._store, self._options, seconds)
         if taken is None:
             return None
         self._transaction = taken.transaction
@@ -258,14 +260,14 @@ class Consumer(Generic[T]):
 
     def _wait_in_vain(self, seconds: float) -> None:
         """Wait, after a look in vain (LM7); the block's transaction is open, and looks again."""
-        if self._asked.ack != "block":
+        if self._options.ack != "block":
             self._in_vain = min(2 * self._in_vain, WAITED_FIRST)
             self._waits_first = self._in_vain
         self._wait(seconds)
 
     def _wait(self, seconds: float) -> None:
         """Until something may be there, or it is stopped (LM2)."""
-        withdraw = self._store.integration.when_ready(self._asked.source, self._wake.set)
+        withdraw = self._store.integration.when_ready(self._options.source, self._wake.set)
         try:
             if self._wake.is_set():  # there is something: more may follow
                 self._waits_first = 0
@@ -276,7 +278,7 @@ class Consumer(Generic[T]):
 
 
 def not_open() -> TransactionClosed:
-    """What is raised between two transactions."""
+    """Return the error to raise between two transactions."""
     return TransactionClosed(
         "there is no open transaction: one begins with each message that the loop takes, and ends "
         "before the next"
@@ -284,7 +286,7 @@ def not_open() -> TransactionClosed:
 
 
 def _is_called_in_quire() -> bool:
-    """Whether a call of the store is under way in this thread (LM5)."""
+    """Return True if a call of the store is under way in this thread (LM5)."""
     frame: FrameType | None = sys._getframe(2)  # under the finaliser
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))

@@ -85,7 +85,7 @@ class HandlerTask(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the handler."""
+        """The name of the handler."""
         return name_of(self.handler)
 
 
@@ -207,7 +207,7 @@ def reason_of(error: Exception) -> str:
 
 
 def shown_as(found: Any) -> str:
-    """What a handler was given, in words."""
+    """Return a description in words of the messages that a handler was called with."""
     if isinstance(found, Message):
         return f"message {found.id}, delivery {found.delivery_count}"
     return f"{len(found)} messages"

@@ -1,4 +1,4 @@
-"""What connectors to other systems are made with: `store.integration`, `txn.integration`.
+"""Calls for connectors to other systems: `store.integration`, `txn.integration`.
 
 Spark's source and sink use nothing else beside what every program does.
 """
@@ -89,12 +89,12 @@ class Integration(Subject, path="integration"):
         `where`: a selector, of all of them. One that is there already stays as it is. Their order
         is that of the answer. Raises as `Store.subscribe`.
         """
-        given = start_places.starts_given(subscription, starts)
-        return self._of.make_subscriptions(subscription, given, exclusive, durable, where)
+        checked = start_places.checked_starts(subscription, starts)
+        return self._of.make_subscriptions(subscription, checked, exclusive, durable, where)
 
     @look
     def put_priorities(self) -> dict[str, int]:
-        """What messages get that are put without a priority, by queue, of those that grant one.
+        """Return the priorities that queues grant to messages put without one, by queue.
 
         For blocks and files that a connector makes itself: in a block with a column of priorities
         each message has its own. Raises StoreClosed.

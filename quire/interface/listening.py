@@ -115,7 +115,7 @@ class CallsBack(Tells, Protocol):
     _callbacks: ListenerCallbacks | None
 
 
-class ListenerAsked(NamedTuple):
+class ListenerRequest(NamedTuple):
     """The options of a listener."""
 
     source: str
@@ -187,40 +187,40 @@ class Course:
     It has no store: who goes on with it gives one.
     """
 
-    def __init__(self, asked: ListenerAsked) -> None:
-        self.asked = asked
+    def __init__(self, request: ListenerRequest) -> None:
+        self.request = request
         self._position = 0
         self._until: int | None = None
         self._made_us: int | None = None
         self._mark = ""  # of the latest notice
-        self._holder = _ENV.random_u64() if asked.name is not None else 0
+        self._holder = _ENV.random_u64() if request.name is not None else 0
         self._kept: bytes | None = None  # as it is in the state
         self._doubtful: list[bytes] = []  # as it may be there, as nobody has answered
 
     @property
     def awaited(self) -> str:
-        """What is to be waited for when there is nothing to tell."""
-        returns = None if self.asked.on == REMOVAL else returns_in(self._mark)
-        return str(Awaited(self.asked.source, self.asked.on, self._position, returns))
+        """The text of the wait to make when there is nothing to tell."""
+        returns = None if self.request.on == REMOVAL else returns_in(self._mark)
+        return str(Awaited(self.request.source, self.request.on, self._position, returns))
 
     def begin(self, store: Tells) -> None:
         """Find its place. Raises what `Listeners.add` raises."""
-        asked = self.asked
+        request = self.request
         now = self._hear(store, None)
         self._position, self._made_us, self._mark = now.position, now.created_us, now.mark
-        if asked.backlog and asked.on == PUT:
+        if request.backlog and request.on == PUT:
             self._position, self._until = 0, now.position
-        if asked.name is None:
+        if request.name is None:
             return
-        self._kept = store.states.get(STATE, asked.name)
+        self._kept = store.states.get(STATE, request.name)
         if self._kept is not None:
-            place = ListenerPlace.of(asked.name, self._kept)
-            wanted = asked.source, asked.on, asked.group, asked.words()
+            place = ListenerPlace.of(request.name, self._kept)
+            wanted = request.source, request.on, request.group, request.words()
             if place[:4] != wanted:
                 raise InvalidArgument(
-                    f"listener {asked.name!r} is there already, for {place[:4]} and not for "
+                    f"listener {request.name!r} is there already, for {place[:4]} and not for "
                     f"{wanted} (source, on, group, where): use another name, or "
-                    f"store.listeners.remove({asked.name!r})"
+                    f"store.listeners.remove({request.name!r})"
                 )
             if place.made_us == self._made_us:
                 self._position, self._until = place.position, place.until
@@ -228,8 +228,8 @@ class Course:
         self.keep(store)
 
     def look(self, store: Tells) -> Notice | None:
-        """What is to be told next; None: nothing yet. What was told before is done with."""
-        if self.asked.name is not None:
+        """Return the next notice; None: there is none yet. The one before is done with."""
+        if self.request.name is not None:
             self.keep(store)
         while True:
             until = self._until
@@ -245,7 +245,7 @@ class Course:
                 return None
 
     def _hear(self, store: Tells, position: int | None) -> Notice:
-        source, group, where, on, _, _, most = self.asked
+        source, group, where, on, _, _, most = self.request
         return store.listeners.poll_notices(
             source, position, group=group, where=where, on=on, until=self._until, max_ids=most,
             created_us=self._made_us, mark=self._mark,
@@ -256,11 +256,11 @@ class Course:
 
         Raises StateConflict if somebody else goes on under the name.
         """
-        source, group, _, on, name, _, _ = self.asked
+        source, group, _, on, name, _, _ = self.request
         assert name is not None
         assert self._made_us is not None
         place = ListenerPlace(
-            source, on, group, self.asked.words(), self._position, self._until, self._made_us,
+            source, on, group, self.request.words(), self._position, self._until, self._made_us,
             self._holder, self._mark,
         )  # fmt: skip
         value = place.value()
@@ -308,22 +308,22 @@ class Listener:
         self._untold: Notice | None = None
 
     def __repr__(self) -> str:
-        asked = self._course.asked
-        return f"<Listener of {asked.source}, {'closed' if self._closed else asked.on}>"
+        request = self._course.request
+        return f"<Listener of {request.source}, {'closed' if self._closed else request.on}>"
 
     @property
     def source(self) -> str:
-        """What it listens to."""
-        return self._course.asked.source
+        """The source that it listens to."""
+        return self._course.request.source
 
     @property
     def name(self) -> str | None:
         """Under which it is durable; None: it is not."""
-        return self._course.asked.name
+        return self._course.request.name
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended: by `close`, with its store, or by an error."""
+        """True once it has ended: by `close`, with its store, or by an error."""
         return self._closed
 
     @property
@@ -356,7 +356,7 @@ class Listener:
         return None
 
     def _look(self, store: Tells) -> Notice | None:
-        """What is to be told next, which is kept where a signal interrupts who asks."""
+        """Return the next notice, which is kept where a signal interrupts the caller."""
         found, self._untold = self._untold, None
         return self._course.look(store) if found is None else found
 
@@ -476,7 +476,7 @@ class ListenerCallbacks:
         """Look for one of them, and call if there is something."""
         calling.withdraw()
         course = listener._course
-        is_named = course.asked.name is not None
+        is_named = course.request.name is not None
         if calling.again_at < math.inf and calling.again_at > _ENV.monotonic():
             return
         try:
@@ -495,7 +495,7 @@ class ListenerCallbacks:
         except BaseException as error:  # noqa: BLE001 - it has ended, and the others go on
             if not isinstance(error, StoreClosed):
                 listener._error = error
-                log_failure(_log, error, "a listener of %s has ended", course.asked.source)
+                log_failure(_log, error, "a listener of %s has ended", course.request.source)
             listener._closed = True  # last: who sees it finds the rest
             self.end(listener)
 
@@ -533,13 +533,13 @@ class _CalledBack:
 
 
 def add_listener(
-    store: CallsBack, asked: ListenerAsked, callback: Callable[[Notice], object] | None
+    store: CallsBack, request: ListenerRequest, callback: Callable[[Notice], object] | None
 ) -> Listener:
     """See `Listeners.add`."""
     if callback is not None:
         check_function("callback", callback, "give a function that takes a Notice")
         check_takes("callback", callback, 1, "give a function that takes a Notice")
-    course = Course(asked)
+    course = Course(request)
     course.begin(store)
     if callback is None:
         return Listener(store, course)

@@ -27,7 +27,7 @@ def check_key_of(id: object) -> int:
 
 
 def where_of(id: object, where: Where | None) -> Where | None:
-    """What is asked for: by id or otherwise, not both. Raises InvalidArgument."""
+    """Return the condition, by id or otherwise, not by both. Raises InvalidArgument."""
     if id is None:
         return where
     if where is not None:

@@ -48,7 +48,7 @@ class Chosen(Struct, frozen=True):
 
 
 class Redriven(Struct, frozen=True):
-    """What came of a step: how many were put back, and where the next one begins."""
+    """The result of a step: how many were put back, and where the next one begins."""
 
     moved: int
     position: int
@@ -105,10 +105,10 @@ def redrive(
     is_moved: bool = False,
 ) -> int:
     """All that match, or so many; how many were put back."""
-    asked: Where | None = None
+    selector: Where | None = None
     chooses: Callable[[Message], bool] | None = None
     if isinstance(where, str | Template | int | MessageId):
-        asked = where
+        selector = where
     elif where is not None:
         chooses = check_function("where", where, _GIVE)
     left = None if max_messages is None else check_max_messages(max_messages)
@@ -119,7 +119,7 @@ def redrive(
         while True:
             most = REDRIVEN_AT_ONCE if left is None else min(left - count, REDRIVEN_AT_ONCE)
             chosen = None if chooses is None else _chosen(store, source, position, chooses, to)
-            step = store.put_back(source, position, end, most, chosen, to, asked, is_moved)
+            step = store.put_back(source, position, end, most, chosen, to, selector, is_moved)
             count += step.moved
             position = step.position
             if position >= end or count == left:
@@ -160,8 +160,8 @@ def _tell(error: BaseException, count: int, what: str) -> None:
     """How many were put back, or moved, before."""
     if not count:
         return
-    told = f"{count} messages were {what} before, and stay so"
+    note = f"{count} messages were {what} before, and stay so"
     if isinstance(error, QuireError) and len(error.args) == 1:
-        error.args = (f"{error}; {told}",)
+        error.args = (f"{error}; {note}",)
     else:
-        error.add_note(told)
+        error.add_note(note)

@@ -1,4 +1,4 @@
-"""What a schedule may be made with, and what may be changed of it later."""
+"""The options of a schedule, at its making and later."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DUE: Final = "quire.due"
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """What `store.cron.create` and `alter` take by name; what is left out stays as it is.
+    """The options of `store.cron.create` and `alter`, by name; those left out stay as they are.
 
     But for the first three these are fields of the message, as `Transaction.put` takes them.
     """
@@ -32,11 +32,11 @@ class ScheduleOptions(TypedDict, total=False):
     timezone: str
     """In which the cron text is read, as "Europe/Berlin"; by default "UTC"."""
     missed: MissedPolicy
-    """What becomes of due times to which the store comes more than a minute late, as it was not
-    open or its queue was full. "skip": nothing. "once" (the default): one message stands for them
-    all, the last one. "all": each is put, 1,000 of them at most, the last ones."""
+    """The treatment of due times to which the store comes more than a minute late, as it was not
+    open or its queue was full. "skip": nothing is put. "once" (the default): one message stands for
+    them all, the last one. "all": each is put, 1,000 of them at most, the last ones."""
     paused: bool
-    """Whether nothing is put for the time being. What would have been due is not missed."""
+    """True: nothing is put for the time being. Due times meanwhile do not count as missed."""
     priority: int | None
     group: int | None
     sender: str | None
@@ -53,7 +53,7 @@ class ScheduleOptions(TypedDict, total=False):
 
 
 class ScheduleChanges(ScheduleOptions, total=False):
-    """What `store.cron.alter` takes by name."""
+    """The changes that `store.cron.alter` takes by name."""
 
     queue: str
     """The queue that gets the messages."""
@@ -70,15 +70,15 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 }  # fmt: skip
 
 
-def check_schedule(given: Mapping[str, object]) -> dict[str, Any]:
-    """What callers give, checked and as JSON has it. Raises InvalidArgument.
+def check_schedule(arguments: Mapping[str, object]) -> dict[str, Any]:
+    """Check the options of a schedule, and return them as JSON has them. Raises InvalidArgument.
 
     Whether the cron text names any time, and the time zone is known, is for the store's owner to
     say.
     """
-    _check_names(given)
+    _check_names(arguments)
     checked: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name == "queue":
             checked[name] = check_name(value, "queue")
         elif name == "payload":
@@ -89,7 +89,7 @@ def check_schedule(given: Mapping[str, object]) -> dict[str, Any]:
             checked[name] = _missed(value)
         elif name in ("cron", "timezone"):
             checked[name] = _text(name, value)
-    fields = {name: seconds_of(given[name]) for name in FIELDS if name in given}
+    fields = {name: seconds_of(arguments[name]) for name in FIELDS if name in arguments}
     if isinstance(fields.get("attributes"), Mapping):
         fields["attributes"] = dict(cast("Mapping[str, str]", fields["attributes"]))
     present = {name: value for name, value in fields.items() if value is not None}
@@ -97,8 +97,8 @@ def check_schedule(given: Mapping[str, object]) -> dict[str, Any]:
     return checked | fields
 
 
-def _check_names(given: Mapping[str, object]) -> None:
-    unknown = [name for name in given if name not in (*OWN, *FIELDS)]
+def _check_names(arguments: Mapping[str, object]) -> None:
+    unknown = [name for name in arguments if name not in (*OWN, *FIELDS)]
     if unknown:
         raise InvalidArgument(
             f"{unknown[0]!r:.100} is nothing of a schedule: there are {', '.join((*OWN, *FIELDS))}"

@@ -72,7 +72,7 @@ def check_starts(subscription: object, starts: object) -> dict[tuple[str, str], 
     return found
 
 
-def starts_given(subscription: object, starts: object) -> dict[str, str | int]:
+def checked_starts(subscription: object, starts: object) -> dict[str, str | int]:
     """The starts in their checked form, by what was given for them."""
     checked = check_starts(subscription, starts)
     return dict(zip(cast(Mapping[str, object], starts), checked.values(), strict=True))

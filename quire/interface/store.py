@@ -89,7 +89,7 @@ class Store(Protocol):
 
     @property
     def failed(self) -> bool:
-        """Whether a write or sync has failed: reads go on, commits are refused (StoreFailed).
+        """True once a write or sync has failed: reads go on, commits are refused (StoreFailed).
 
         Opening the store again, by the process that owns it, recovers. A joined store asks its
         owner; for asyncio, where nothing may wait, it tells what the calls so far have met.
@@ -129,7 +129,7 @@ class Store(Protocol):
 
     @property
     def integration(self) -> Integration:
-        """What connectors to other systems are made with."""
+        """The calls for connectors to other systems."""
         return Integration(self)
 
     # Queues
@@ -178,11 +178,11 @@ class Store(Protocol):
                 if unknown > 1:
                     raise
             limit = None if capacity is None else most
-            asked = {"kind": kind, "type": properties.type, "capacity": limit}
-            asked |= {"max_messages": max_messages, "data_file": data_file}
-            asked |= {option: getattr(properties, option) for option in options}
+            wanted = {"kind": kind, "type": properties.type, "capacity": limit}
+            wanted |= {"max_messages": max_messages, "data_file": data_file}
+            wanted |= {option: getattr(properties, option) for option in options}
             with suppress(QueueNotFound):  # it was dropped in between
-                return existing_queue.check_same(self.queue(name), asked)
+                return existing_queue.check_same(self.queue(name), wanted)
 
     @change(again=True, queues="name")
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
@@ -561,7 +561,7 @@ def _put_once(
 
 
 def lifetime_of(timeout: Duration | None) -> float | None:
-    """Of a transaction that waits so many seconds: that is not cut short by the store's option."""
+    """Return a transaction's lifetime: without end if it waits; None: the store's option."""
     try:
         return None if timeout == 0.0 else math.inf
     except ValueError:  # an array, which is refused where it is looked at

@@ -38,8 +38,8 @@ from .integration import TransactionIntegration
 T_co = TypeVar("T_co", covariant=True)
 
 Payload: TypeAlias = Bytes | Mapping[str, Any] | Any
-"""Of one message: bytes; for a typed queue a mapping of its columns (or a batch of one row); for a
-queue with a codec any value that this takes."""
+"""The payload of one message: bytes; for a typed queue a mapping of its columns (or a batch of one
+row); for a queue with a codec any value that this takes."""
 
 if TYPE_CHECKING:
     Payloads: TypeAlias = (
@@ -183,7 +183,7 @@ class Transaction(Protocol):
 
     @property
     def integration(self) -> TransactionIntegration:
-        """What connectors put and read besides: blocks, files, positions of many sources."""
+        """The further puts and reads of connectors: blocks, files, positions of many sources."""
 
     # Getting
 
@@ -337,7 +337,7 @@ class Transaction(Protocol):
     def exists(
         self, source: str, timeout: Duration | None = 0.0, *, where: lookup.Where | None = None
     ) -> bool:
-        """Whether there is any message that `where` holds for.
+        """Return True if there is any message that `where` holds for.
 
         Waits up to `timeout` seconds for one. Raises as `get`.
         """
@@ -542,7 +542,7 @@ class Streaming(Transaction, Moving, Protocol):
 
     @step
     def unmark_moved(self) -> None:
-        """What was marked last is not moved after all."""
+        """Take back the latest mark."""
 
 
 class TransactionSource(Protocol[T_co]):

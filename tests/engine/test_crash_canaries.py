@@ -39,7 +39,7 @@ def test_canary_a_listener_whose_place_moves_too_early(
 
     def look_and_keep(self: Course, store: Tells) -> Notice | None:
         found = look(self, store)
-        if found is not None and self.asked.name is not None:
+        if found is not None and self.request.name is not None:
             self.keep(store)
         return found
 

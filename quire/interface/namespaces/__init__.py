@@ -1,4 +1,4 @@
-"""What a store has beside the calls of every day, by subject; `integration` is one more."""
+"""The calls of a store by subject, beside those of every day; `integration` is one more."""
 
 from .admin import Admin
 from .cron import Cron

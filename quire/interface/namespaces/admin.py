@@ -152,7 +152,7 @@ class Admin(Subject, path="admin"):
 
     @look
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
-        """What is defined in the store, by type and number.
+        """Return the definitions of the store, by type and number.
 
         Types are "queue", "subscription", "alias" (of a queue), "schedule" and "store" (while it is
         stopped as a whole). `type`: these only. Raises InvalidArgument.

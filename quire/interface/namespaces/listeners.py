@@ -72,8 +72,8 @@ class Listeners(Subject, path="listeners"):
         function that does not take a Notice, and where the
         name is of a listener for something else: `remove` that first.
         """
-        asked = listening.ListenerAsked(source, group, where, on, name, backlog, max_ids)
-        return listening.add_listener(self._of, asked.checked(), callback)
+        request = listening.ListenerRequest(source, group, where, on, name, backlog, max_ids)
+        return listening.add_listener(self._of, request.checked(), callback)
 
     @look
     def poll_notices(
@@ -89,7 +89,7 @@ class Listeners(Subject, path="listeners"):
         created_us: int | None = None,
         mark: str = "",
     ) -> Notice:
-        """What a listener that is at the position would be told: listening by asking.
+        """Return the notice for a listener at the position: listening by polling.
 
         `position`: that of a `Notice`, from which on is told; 0: all that the queue keeps; None:
         nothing is told but the position after all that was committed until now. It is a position in

@@ -206,7 +206,7 @@ def _committed_with(txn: TakesReply, put: Callable[[], MessageId]) -> QuireError
 
 
 def _of_dead_letter(request: Message, error: str | None, refused: QuireError) -> dict[str, Any]:
-    """What a reply that its queue has refused has beside its payload, as a dead letter."""
+    """Return the options of a refused reply as a dead letter, beside its payload."""
     own = {
         TYPE: REPLY,
         QUEUE: request.reply_to or "",

@@ -25,7 +25,7 @@ from .limits import ENDED_REASON_CHARACTERS, FINISHED_AT_ONCE, FINISHED_KEPT
 BEGUN: Final = RequestState.NOT_PUT
 PUT: Final = RequestState.PENDING
 OPEN_STATES: Final = frozenset({BEGUN, PUT})
-"""What is kept of a request that has not ended; any other is its end."""
+"""The states of a request that has not ended; any other is its end."""
 ENDED_PREFIX: Final = "ended."
 """The beginning of the keys of values that hold many."""
 
@@ -43,7 +43,7 @@ class KeptRequest(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more comes of it."""
+        """Return True if the request has ended."""
         return self.state not in OPEN_STATES
 
     @property
@@ -59,7 +59,7 @@ class KeptRequest(NamedTuple):
 
     def value(self) -> bytes:
         """As it is kept."""
-        told = {
+        fields = {
             "state": self.state.value,
             "queue": self.queue,
             "options": dict(self.options),
@@ -67,7 +67,7 @@ class KeptRequest(NamedTuple):
             "ended_us": self.ended_us,
             "reason": self.reason,
         }
-        line = json.dumps({name: one for name, one in told.items() if one not in (None, {})})
+        line = json.dumps({name: one for name, one in fields.items() if one not in (None, {})})
         return line.encode() + (b"" if self.payload is None else b"\n" + self.payload)
 
     @classmethod
@@ -75,14 +75,14 @@ class KeptRequest(NamedTuple):
         """Raises StoreCorrupt."""
         line, mark, payload = value.partition(b"\n")
         try:
-            told = json.loads(line)
+            fields = json.loads(line)
             return cls(
-                RequestState(told["state"]),
-                told["queue"],
-                told.get("options", {}),
-                told["begun_us"],
-                told.get("ended_us"),
-                told.get("reason"),
+                RequestState(fields["state"]),
+                fields["queue"],
+                fields.get("options", {}),
+                fields["begun_us"],
+                fields.get("ended_us"),
+                fields.get("reason"),
                 payload if mark else None,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -120,12 +120,12 @@ def ended_places() -> list[str]:
 
 def pack_ended(requests: Mapping[int, KeptRequest]) -> bytes:
     """Return requests that have ended as one value: of a reason its beginning, and no payload."""
-    told = [
+    fields = [
         (number, one.state.value, one.queue, one.begun_us, one.ended_us,
          one.reason and one.reason[:ENDED_REASON_CHARACTERS])
         for number, one in requests.items()
     ]  # fmt: skip
-    return zlib.compress(json.dumps(told, separators=(",", ":")).encode(), 1)
+    return zlib.compress(json.dumps(fields, separators=(",", ":")).encode(), 1)
 
 
 def unpack_ended(value: bytes | None, session: str) -> dict[int, KeptRequest]:

@@ -1,4 +1,4 @@
-"""What has come of a request: a reply, or the news that there will be none."""
+"""The outcome of a request: a reply, or the news that there will be none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quire.reports.requests import RequestState
 
 
 class Reply(Struct, frozen=True):
-    """Of one request. `payload` and `decode` raise RequestFailed where it has failed."""
+    """The outcome of one request. `payload` and `decode` raise RequestFailed if it failed."""
 
     number: int  # of the request
     state: RequestState  # ANSWERED, FAILED or EXPIRED
@@ -23,12 +23,12 @@ class Reply(Struct, frozen=True):
 
     @property
     def payload(self) -> bytes:
-        """Of the reply. Raises RequestFailed."""
+        """The payload of the reply. Raises RequestFailed."""
         return self._answer().payload
 
     @property
     def error(self) -> RequestFailed | None:
-        """What its request has failed with; None: it has not."""
+        """The error that its request has failed with; None: it has not failed."""
         if self.state == RequestState.ANSWERED:
             return None
         return RequestFailed(
@@ -49,13 +49,13 @@ class Reply(Struct, frozen=True):
 
     @classmethod
     def of(cls, number: int, message: Message) -> Reply:
-        """What a message in the reply queue says of the request."""
+        """Return the outcome of the request that a message in the reply queue brings."""
         state, reason = outcome_of(message.attributes)
         return cls(number, state, message, reason)
 
 
 def outcome_of(attributes: Any) -> tuple[RequestState, str | None]:
-    """What a message with such attributes says of its request, and why it failed."""
+    """Return the outcome that a message with such attributes brings, and why a request failed."""
     reason: str | None = attributes.get(REASON)
     if type_of(attributes) == REPORTED:
         if attributes.get(REPORT) == EXPIRY:

@@ -57,7 +57,7 @@ REPLIES_OPTIONS: Final[Mapping[str, Any]] = {
     "ttl": UNCLAIMED_REPLY_SECONDS,
 }
 have_replies: Final[WeakKeyDictionary[Any, set[str]]] = WeakKeyDictionary()
-"""Of store objects, the queues for replies that they have seen."""
+"""The queues for replies that store objects have seen, by store object."""
 _ENV: Final = OsEnv()
 
 
@@ -76,7 +76,7 @@ class RequestingStore(TransactionSource[Transaction], Protocol):
         """Puts one message, in a transaction of its own."""
 
 
-class Asked(NamedTuple):
+class PendingRequest(NamedTuple):
     """A request that is to be put, and what its reply looks like."""
 
     queue: str
@@ -86,7 +86,7 @@ class Asked(NamedTuple):
     until: float  # of the clock of `time.monotonic`
 
     def is_known(self, store: object) -> bool:
-        """Whether the store object has seen the queue for its reply."""
+        """Return True if the store object has seen the queue for its reply."""
         return self.replies in have_replies.get(store, ())
 
     def know(self, store: object) -> None:
@@ -100,7 +100,7 @@ class Asked(NamedTuple):
     @classmethod
     def of(
         cls, queue: object, timeout: object, replies: object, options: Mapping[str, Any]
-    ) -> Asked:
+    ) -> PendingRequest:
         """Raises InvalidArgument."""
         name = check_name(queue, "queue")
         where = SHARED_REPLIES if replies is None else check_name(replies, "queue")
@@ -117,16 +117,21 @@ class Asked(NamedTuple):
         if timeout is not None and replies is None:
             by = _ENV.now_us() + int((seconds + LATE_REPLY_SECONDS) * 1e6)
             attributes[REPLY_BY] = str(by)
-        given = {**options, "attributes": attributes, "correlation_id": drawn, "reply_to": where}
+        arguments = {
+            **options,
+            "attributes": attributes,
+            "correlation_id": drawn,
+            "reply_to": where,
+        }
         until = _ENV.monotonic() + seconds
-        return cls(name, where, given, Template(correlation_id=drawn), until)
+        return cls(name, where, arguments, Template(correlation_id=drawn), until)
 
     def left(self) -> float:
         """How many seconds its reply is waited for still."""
         return max(0.0, self.until - _ENV.monotonic())
 
     def timed_out(self) -> RequestTimeout:
-        """What is raised where no reply came."""
+        """Return the error to raise where no reply came."""
         return RequestTimeout(
             f"no reply to a request to {self.queue!r} came in time: see whether somebody answers "
             "there, or wait longer"
@@ -165,9 +170,9 @@ def payload_of(reply: Message) -> Message:
 class Replying:
     """Who waits for the reply to a request that is put."""
 
-    def __init__(self, store: RequestingStore, asked: Asked) -> None:
+    def __init__(self, store: RequestingStore, pending: PendingRequest) -> None:
         self._store = store
-        self._asked = asked
+        self._pending = pending
         self._lost = 0  # owners
 
     def take(self, seconds: float) -> Message | None:
@@ -178,9 +183,9 @@ class Replying:
             left = max(0.0, until - _ENV.monotonic())
             try:
                 with self._store.transaction(math.inf, durable=False) as txn:
-                    found = txn.get(self._asked.replies, left, where=self._asked.wanted)
+                    found = txn.get(self._pending.replies, left, where=self._pending.wanted)
             except QueueNotFound:
-                self._asked.forget(self._store)
+                self._pending.forget(self._store)
                 raise
             except (ConnectionLost, OutcomeUnknown) as error:
                 self._lost += 1
@@ -200,16 +205,16 @@ def request(
     options: Mapping[str, Any],
 ) -> Message:
     """See `Store.request`."""
-    asked = Asked.of(queue, timeout, replies, options)
-    if not asked.is_known(store):
-        check_request(store.queue(asked.queue), payload)
-        if asked.replies == SHARED_REPLIES:
+    pending = PendingRequest.of(queue, timeout, replies, options)
+    if not pending.is_known(store):
+        check_request(store.queue(pending.queue), payload)
+        if pending.replies == SHARED_REPLIES:
             with suppress(QueueExists):  # somebody has made it another one
                 store.create_queue(SHARED_REPLIES, exist_ok=True, **REPLIES_OPTIONS)
-        check_replies(store.queue(asked.replies))
-        asked.know(store)
-    store.put(asked.queue, payload, **asked.options)
-    found = Replying(store, asked).take(asked.left())
+        check_replies(store.queue(pending.replies))
+        pending.know(store)
+    store.put(pending.queue, payload, **pending.options)
+    found = Replying(store, pending).take(pending.left())
     if found is None:
-        raise asked.timed_out()
+        raise pending.timed_out()
     return payload_of(found)

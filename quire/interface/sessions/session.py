@@ -205,9 +205,9 @@ class Session:
         """A request that was not there before, by that step; its number."""
         self._check_may_change(txn)
         info = self._store.queue(check_name(queue, "queue"))
-        value, asked = encoded_value(queue, info.codec, payload, dict(options))
+        value, put_options = encoded_value(queue, info.codec, payload, dict(options))
         data = check_payload(value)
-        kept = KeptRequest(BEGUN, queue, check_options(asked), _ENV.now_us(), payload=data)
+        kept = KeptRequest(BEGUN, queue, check_options(put_options), _ENV.now_us(), payload=data)
         check_puttable(info, kept)
         self._forget_old()
         while True:
@@ -310,14 +310,14 @@ class Session:
             kept = self._record.kept(number, value)
             if kept.state != PUT:
                 return kept.info(number)
-            told = self._told(number)
-            if told is not None:
-                return _as_told(kept, number, told)
+            outcome = self._outcome(number)
+            if outcome is not None:
+                return _info_of(kept, number, outcome)
             if self._store.states.get(self._record.state, key_of(number)) == value:
                 return kept.info(number)
 
     def result(self, number: int, timeout: Duration | None = 0.0) -> Reply | None:
-        """What came of a request, which stays there; None: nothing within `timeout` seconds.
+        """Return the outcome of a request, which stays there; None: none within `timeout` seconds.
 
         (None: for ever.) For whoever asks, as often as they like, until it is taken or forgotten.
         How it failed is told after that, too. Raises ReplyNotFound where it was taken, withdrawn,
@@ -399,7 +399,7 @@ class Session:
         return None if value is None else Opening.of(self.name, value)
 
     def _label(self) -> str:
-        """Of its transactions."""
+        """The label of its transactions."""
         self._check_may_change()
         return self._record.label
 
@@ -421,15 +421,15 @@ class Session:
             raise self._record.fenced()
 
     def _info_of_unkept(self, number: int, values: Mapping[str, bytes]) -> RequestInfo:
-        """Of what has no value of its own: it has ended, was forgotten, or was never begun."""
+        """Describe a request without a value of its own: ended, forgotten, or never begun."""
         ended = self._record.ended_together(values).get(number)
         if ended is not None:
             return ended.info(number)
         is_known = number <= dropped_up_to(values)
         return RequestInfo(number, RequestState.FORGOTTEN if is_known else RequestState.NOT_PUT)
 
-    def _told(self, number: int) -> tuple[RequestState, str | None] | None:
-        """What the reply queue says of it: a reply is more than the news of a failure."""
+    def _outcome(self, number: int) -> tuple[RequestState, str | None] | None:
+        """Return the outcome in the reply queue; a reply counts more than the news of a failure."""
         wanted = self._record.wanted(number)
         found = self._do(lambda step: step.describe(self.replies, where=wanted), None)
         outcomes = [outcome_of(each.attributes) for each in found]
@@ -486,8 +486,10 @@ class Session:
             self._do(lambda step, some=some: self._record.move_ended(step, some), None)  # type: ignore[misc]
 
 
-def _as_told(kept: KeptRequest, number: int, told: tuple[RequestState, str | None]) -> RequestInfo:
-    state, reason = told
+def _info_of(
+    kept: KeptRequest, number: int, outcome: tuple[RequestState, str | None]
+) -> RequestInfo:
+    state, reason = outcome
     return kept._replace(reason=reason).info(number, state)
 
 

@@ -44,9 +44,9 @@ class Opening(NamedTuple):
     def of(cls, name: str, value: bytes) -> Opening:
         """Raises StoreCorrupt."""
         try:
-            told = json.loads(value)
-            leaving = bool(told.get("leaving"))
-            return cls(int(told["epoch"]), str(told["replies"]), int(told["drawn"]), leaving)
+            fields = json.loads(value)
+            leaving = bool(fields.get("leaving"))
+            return cls(int(fields["epoch"]), str(fields["replies"]), int(fields["drawn"]), leaving)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreCorrupt(
                 f"session {name!r}: what the state {SESSIONS!r} keeps of it is not readable "

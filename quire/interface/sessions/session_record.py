@@ -1,4 +1,4 @@
-"""What the store keeps of a session, and the steps of its requests within transactions.
+"""The record of a session in the store, and the steps of its requests within transactions.
 
 - A session is a state of its own (`quire.session.NAME`), of which a request is a value, and an
   entry of the state `quire.sessions`: how often it was opened, and where its replies come to. So
@@ -89,7 +89,7 @@ def check_number(number: object) -> int:
 
 
 def check_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a put, as JSON can keep them. Raises InvalidArgument."""
+    """Check the options of a put, and return them as JSON keeps them. Raises InvalidArgument."""
     unknown = sorted(options.keys() - _OPTIONS)
     if unknown:
         raise InvalidArgument(
@@ -144,7 +144,7 @@ def key_of(number: int) -> str:
 
 @contextmanager
 def _wholly(txn: Transaction) -> Iterator[None]:
-    """What follows the first change of a step is done, or the transaction is rolled back (KS6)."""
+    """Run the rest of a step after its first change, or roll the transaction back (KS6)."""
     try:
         yield
     except BaseException:
@@ -153,7 +153,7 @@ def _wholly(txn: Transaction) -> Iterator[None]:
 
 
 class SessionRecord:
-    """See the module. Thread-safe; each transaction is used by one thread at a time."""
+    """The record of a session. Thread-safe; each transaction is used by one thread at a time."""
 
     def __init__(self, name: str, opening: Opening) -> None:
         self.name: Final = name
@@ -163,11 +163,11 @@ class SessionRecord:
 
     @property
     def label(self) -> str:
-        """Of its transactions, by which the next opening finds and ends them."""
+        """The label of its transactions, by which the next opening finds and ends them."""
         return f"session {self.name} {self.opening.epoch}"
 
     def wanted(self, number: int) -> Template:
-        """What a reply to the request, and a report on it, look like."""
+        """Return the template of a reply to the request, and of a report on it."""
         return Template(correlation_id=self.correlation_of(number))
 
     def correlation_of(self, number: int) -> str:
@@ -184,7 +184,7 @@ class SessionRecord:
         self._numbers = count(self._last_number(values) + 1)
 
     def next_number(self) -> int:
-        """Of a request that is to be begun."""
+        """Return the number of a request that is to be begun."""
         return next(self._numbers)
 
     def fence(self, txn: Transaction) -> None:
@@ -204,7 +204,7 @@ class SessionRecord:
             txn.set_value(SESSIONS, self.name, value)
 
     def fenced(self) -> SessionFenced:
-        """What is raised where another opening has taken its place."""
+        """Return the error to raise where another opening has taken its place."""
         return SessionFenced(
             f"session {self.name!r} was opened again elsewhere, or removed: this opening "
             f"({self.opening.epoch}) may do nothing more; open it again where it is to go on"
@@ -423,7 +423,7 @@ class SessionRecord:
         return sorted(number for number, one in self._alone(values).items() if one.has_ended)
 
     def _last_number(self, values: Mapping[str, bytes]) -> int:
-        """Of all that were begun, as far as something is known of them."""
+        """Return the number of the latest request that is known."""
         return max(dropped_up_to(values), *self.requests(values), 0)
 
     def info(self, values: Mapping[str, bytes]) -> SessionInfo:
