@@ -1,4 +1,4 @@
-"""What callers give: each kind of argument is checked here, for embedded and joined stores alike.
+"""Checks of arguments: each kind of them is checked here, for embedded and joined stores alike.
 
 A check returns the argument itself, with its type known, or raises `InvalidArgument`, whose message
 shows the argument as far as a line has room for it. (What a message may carry is checked where it
@@ -45,7 +45,7 @@ Acknowledge = Literal["auto", "block", "lazy"]
 
 
 def is_int(value: object) -> TypeGuard[int]:
-    """Whether it is a whole number; True and False are none."""
+    """Return True if it is a whole number; True and False are none."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
@@ -155,11 +155,13 @@ def count_of(payloads: object) -> int:
     )
 
 
-def check_request_ids(given: object, messages: int) -> list[str]:
+def check_request_ids(request_ids: object, messages: int) -> list[str]:
     """One for each of so many messages, none of them None."""
-    if not are_several(given):
-        raise InvalidArgument(f"request_ids {given!r:.100}: give a list, with one for each payload")
-    found: list[Any] = list(given)
+    if not are_several(request_ids):
+        raise InvalidArgument(
+            f"request_ids {request_ids!r:.100}: give a list, with one for each payload"
+        )
+    found: list[Any] = list(request_ids)
     if len(found) != messages:
         raise InvalidArgument(
             f"request_ids: {len(found)} for {messages} payloads: give one for each"
@@ -235,7 +237,7 @@ def check_state_value(value: object) -> bytes | None:
 
 
 def state_bytes(name: str, key: str, value: bytes | None) -> int:
-    """What a key that is set takes in the journal, at most: two bytes of a key may need one more.
+    """Return the most bytes that a key takes in the journal: two bytes of a key may need one more.
 
     A value is there in base64.
     """
@@ -244,7 +246,7 @@ def state_bytes(name: str, key: str, value: bytes | None) -> int:
 
 
 def check_state_bytes(size: int, most: int) -> None:
-    """What a transaction sets of states, as the journal has it."""
+    """Check the bytes in the journal of the values that a transaction sets."""
     if size > most:
         raise InvalidArgument(
             f"what the transaction sets of states takes {size} bytes: at most {most}; set it in "
@@ -378,11 +380,11 @@ def check_ranges(ranges: object) -> list[tuple[str, int, int]]:
     if not are_several(ranges):
         raise InvalidArgument(f"ranges {ranges!r:.100}: give several (queue, start, end)")
     checked = []
-    for given in ranges:
-        if not isinstance(given, (tuple, list)) or len(given) != 3:
-            shown = tuple(given) if isinstance(given, list) else given  # as before it was sent
+    for item in ranges:
+        if not isinstance(item, (tuple, list)) or len(item) != 3:
+            shown = tuple(item) if isinstance(item, list) else item  # as before it was sent
             raise InvalidArgument(f"range {shown!r:.100}: give (queue, start, end)")
-        checked.append((check_name(given[0], "queue"), *check_range(given[1], given[2])))
+        checked.append((check_name(item[0], "queue"), *check_range(item[1], item[2])))
     return checked
 
 
@@ -433,7 +435,7 @@ def check_lease_id(lease_id: object) -> int:
 def check_transaction(
     timeout: object, large: object, owner: object, durable: object
 ) -> float | None:
-    """What `Store.transaction` takes; its time-out in seconds."""
+    """Check the arguments of `Store.transaction`, and return its time-out in seconds."""
     check_flag("large", large)
     check_owner(owner)
     check_flag("durable", durable)
@@ -441,7 +443,7 @@ def check_transaction(
 
 
 def check_preparable(durable: bool) -> None:
-    """Whether a transaction that was begun so may be prepared."""
+    """Check that a transaction that was begun so may be prepared."""
     if not durable:
         raise InvalidArgument(
             "a transaction that was begun with durable=False cannot be prepared, as what is "
@@ -461,14 +463,14 @@ def check_selector(where: object) -> str:
 
 
 def check_flag(name: str, value: object) -> bool:
-    """What is on or off."""
+    """Check that an argument is True or False."""
     if isinstance(value, bool):
         return value
     raise InvalidArgument(f"{name} {value!r:.100}: give True or False")
 
 
 def check_switch(name: str, value: object) -> bool | None:
-    """Whether the store lets in puts, or gets; None: as it is."""
+    """Check a switch of puts, or of gets; None: it stays as it is."""
     if value is not None and not isinstance(value, bool):
         raise InvalidArgument(f"{name} {value!r:.100}: give True or False, or nothing")
     return value
@@ -483,7 +485,7 @@ def check_queue(
     capacity: object = DEFAULT_CAPACITY_BYTES,
     max_messages: object = None,
 ) -> None:
-    """What every store's `create_queue` takes."""
+    """Check the arguments of every store's `create_queue`."""
     check_name(name, "queue")
     check_kind(kind)
     check_capacity(capacity)
@@ -506,23 +508,23 @@ class NewQueue(NamedTuple):
 
 
 def check_queues(queues: object, files: int | None = None) -> list[NewQueue]:
-    """What `create_queues` takes: names, and mappings of what `create_queue` takes.
+    """Check the argument of `create_queues`: names, and mappings of arguments of `create_queue`.
 
     `files`: how many data files the store has, if that is known.
     """
     if not are_several(queues):
         raise InvalidArgument(f"queues {queues!r:.100}: give several names, or mappings")
-    return [_new_queue(given, files) for given in queues]
+    return [_new_queue(item, files) for item in queues]
 
 
-def _new_queue(given: object, files: int | None) -> NewQueue:
-    fields: dict[Any, Any] = dict(given) if isinstance(given, Mapping) else {"name": given}
+def _new_queue(item: object, files: int | None) -> NewQueue:
+    fields: dict[Any, Any] = dict(item) if isinstance(item, Mapping) else {"name": item}
     options = {name: fields.pop(name) for name in Properties._fields if name in fields}
     unknown = [field for field in fields if field not in NewQueue._fields[:5]]
     if unknown:
         known = ", ".join((*NewQueue._fields[:5], *Properties._fields))
         near = did_you_mean(unknown[0], (*NewQueue._fields[:5], *Properties._fields))
-        raise InvalidArgument(f"queue {given!r:.100}: {unknown[0]!r:.100}{near} is none of {known}")
+        raise InvalidArgument(f"queue {item!r:.100}: {unknown[0]!r:.100}{near} is none of {known}")
     fields["properties"] = Properties(**check_properties(options)) if options else DEFAULT
     if "capacity" in fields:
         fields["capacity"] = bytes_of(fields["capacity"])
@@ -539,7 +541,7 @@ def check_making(options: Mapping[str, object]) -> dict[str, Any]:
 
 
 def check_changes(changes: object) -> dict[str, Any]:
-    """What `alter_queue` takes besides the name: limits and properties, those that change."""
+    """Check the changes of `alter_queue`: limits and properties, those that change."""
     if not isinstance(changes, Mapping):
         raise InvalidArgument(f"changes {changes!r:.100}: give a mapping of names to values")
     checked, left = _known(changes, _LIMITS)
@@ -627,7 +629,7 @@ assert tuple(_CHECKS) == MADE_WITH
 
 
 def _has_utf8(text: str) -> bool:
-    """Whether it has no lone surrogates, which UTF-8 cannot hold."""
+    """Return True if a text has no lone surrogates, which UTF-8 cannot hold."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""What a store, or a loop of it, calls on behalf of its users: checked when it is given, and after.
+"""Callbacks of a store or of a loop of it: checked when they are passed, and after their calls.
 
 - CB1: a function that only makes a coroutine or a generator does nothing when it is called, and
   nobody would know. It is refused where it is given. One of which this shows only in what it
@@ -96,7 +96,7 @@ def check_callback(callback: Callable[[], None]) -> Callable[[], None]:
 
 
 def _kind_of(function: object) -> str | None:
-    """What it makes, where it does nothing else; None: a function as others."""
+    """Return what it makes if it does nothing else, in words; None: a function like others."""
     while isinstance(function, partial):
         function = function.func
     if isinstance(function, type):
@@ -117,7 +117,7 @@ def _kind_of(function: object) -> str | None:
 
 
 def from_entry_point(group: str, what: str, name: str) -> object | None:
-    """What an installed package has under the name, made if it is a class; None: there is none.
+    """Return an installed package's object of the name, made if it is a class; None: there is none.
 
     `what`: in words, such as "order". Raises InvalidArgument where it cannot be loaded.
     """

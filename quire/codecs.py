@@ -51,7 +51,7 @@ class Carrier(Protocol):
 
     @property
     def content_type(self) -> str | None:
-        """What it is said to be."""
+        """The content type of the message."""
 
 
 class Codec(Struct, frozen=True):
@@ -226,7 +226,7 @@ class _AsArrow(type):
 
 
 class _BatchOrTable(metaclass=_AsArrow):
-    """What PyArrow calls so: it is not loaded for the question whether a value is one."""
+    """PyArrow's batches and tables: PyArrow is not loaded to tell if a value is one."""
 
 
 def _dump_arrow(value: Any) -> bytes:

@@ -109,11 +109,11 @@ class InvalidSelector(InvalidArgument):
 
 
 class NotFound(QuireError):
-    """What is asked for by a name or number is not there."""
+    """No such thing: its name or number is unknown."""
 
 
 class AlreadyExists(QuireError):
-    """What is in the way of something new."""
+    """Something is there already, in the way of something new."""
 
 
 class Conflict(QuireError):
@@ -121,7 +121,7 @@ class Conflict(QuireError):
 
 
 class NoRoom(QuireError):
-    """What does not fit."""
+    """No room for something."""
 
 
 class QueueNotFound(NotFound, KeyError):

@@ -293,13 +293,13 @@ class IntervalSet:
         return (starts[index], ends[index]) if held else None
 
     def covers(self, lo: int, hi: int) -> bool:
-        """Whether every integer of [lo, hi) is in the set."""
+        """Return True if every integer of [lo, hi) is in the set."""
         if lo >= hi:
             raise _empty(lo, hi)
         return self.first_gap(lo) >= hi
 
     def overlaps(self, lo: int, hi: int) -> bool:
-        """Whether any integer of [lo, hi) is in the set."""
+        """Return True if any integer of [lo, hi) is in the set."""
         if lo >= hi:
             raise _empty(lo, hi)
         starts, ends = self._around(lo) if self._lasts else (self._starts, self._ends)
@@ -322,7 +322,7 @@ class IntervalSet:
         return self._starts[-1], self._ends[-1]
 
     def reaches(self, x: int) -> bool:
-        """Whether it holds any integer >= `x`."""
+        """Return True if the set holds an integer >= `x`."""
         ends = self._ends
         return ends[-1] > x if ends else False
 

@@ -78,7 +78,7 @@ MAX_FILTER_DEPTH = 64
 # arrays cost more (measured: decision 27).
 MAX_NUMBER_CHARACTERS = 400
 PLAIN_NUMBER_DIGITS = 18
-ASKED_ONE_BY_ONE = 8
+CHECKED_ONE_BY_ONE = 8
 
 # From this length on a block is read into memory that is mapped for it, in huge pages of this size.
 # Below it the C library keeps what was freed at hand, which is faster; from it on it maps memory
@@ -496,12 +496,12 @@ DRAWN_SMALLEST = 0.74  # how small letters get, of their size, before text is cu
 DRAWN_NAME_SIZE, DRAWN_WORDS_SIZE = 13, 11  # of the letters of a name, and of what is below it
 FIELD_START_CHARACTERS = 300  # of a field of the catalog, that a dump shows
 PAYLOAD_START_BYTES = 40  # of a message's payload, that a dump shows
-MOST_TOLD_RECORDS = 100_000  # of a queue, that a dump asks the owner for
+DUMPED_RECORDS = 100_000  # of a queue, that a dump asks the owner for
 COMMAND_BATCH_MESSAGES = 1000  # that the command line puts or shows at once
 
-HEARD_AT_ONCE = 1000  # ids in one answer to a listener
-HEARD_ATTEMPTS = 10  # calls with a notice, after which a named listener whose function raises ends
-HEARD_LOOKS = 65_536  # messages that are looked at for them
+NOTICE_IDS = 1000  # ids in one answer to a listener
+NOTICE_ATTEMPTS = 10  # calls with a notice, after which a named listener whose function raises ends
+NOTICE_LOOKS = 65_536  # messages that are looked at for them
 RECENT_REMOVALS_KEPT = 4096  # parts of blocks that were read, for all who listen to a queue
 RETURNS_KEPT = 4096  # runs of messages that became available after their put, likewise
 RECENT_REMOVALS_BYTES = 4 << 20  # of these
@@ -537,12 +537,12 @@ INTERVAL_SECONDS = 0.5
 
 # How often a listener looks though nothing has woken it, so that its queue's owner knows that it
 # still listens; and how long an owner keeps what is read for listeners that do not, in seconds.
-HEARD_AGAIN_SECONDS = 20.0
+LISTENER_POLL_SECONDS = 20.0
 LISTENED_SECONDS = 60.0
 
 # How long after its function has raised a named listener calls it again, in seconds; twice as long
 # after each further time.
-HEARD_RETRY_SECONDS = 0.5
+NOTICE_RETRY_SECONDS = 0.5
 
 # How often free space at the data files' ends is given back besides checkpoints, in seconds: where
 # bursts follow each other faster, the next one finds the space still there.
@@ -620,7 +620,7 @@ assert PUT_LEVELS <= CALL_LEVELS
 assert STOP_POLL_SECONDS < WORKERS_GRACE_SECONDS
 assert FIRST_PAUSE_SECONDS <= LONGEST_PAUSE_SECONDS
 assert WORKERS_RETRY_SECONDS <= WORKERS_LONGEST_RETRY_SECONDS
-assert HEARD_AGAIN_SECONDS * 2 < LISTENED_SECONDS
+assert LISTENER_POLL_SECONDS * 2 < LISTENED_SECONDS
 assert JOIN_POLL_SECONDS < INTERVAL_SECONDS < JOIN_SECONDS < START_SECONDS
 assert REMOVAL_PAUSE_SECONDS < INTERVAL_SECONDS < REORGANISE_SECONDS < TRIM_SECONDS
 assert INTERVAL_SECONDS < UNSYNCED_SECONDS

@@ -280,8 +280,8 @@ def open_or_serve(
         if started is not None and started.has_failed:
             raise StoreFailed(f"the owner of {path} did not start: {started.last_log_line()}")
         if now > deadline:
-            said = "" if started is None else started.last_log_line()
-            raise StoreFailed(f"the owner of {path} cannot be joined; its log says: {said}")
+            line = "" if started is None else started.last_log_line()
+            raise StoreFailed(f"the owner of {path} cannot be joined; its log says: {line}")
         if started is None or (not started.is_running and now >= retry_at):
             allowed = ("--network-file-system",) if network_file_system else ()
             started = OwnerProcess(env, path, linger, create=create, further=allowed)

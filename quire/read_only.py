@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def look(path: str, action: Callable[[Store], T], *, env: Env | None = None) -> T:
-    """What the action gives of the store at `path`; it may be called again, and must only look.
+    """Return the action's result on a store. It may be called twice, and must only look.
 
     Raises StoreNotFound, StoreCorrupt, StoreFailed, InvalidArgument as `open` does, and StoreLocked
     for a store whose owner does not answer.
@@ -73,7 +73,7 @@ def look(path: str, action: Callable[[Store], T], *, env: Env | None = None) -> 
 
 
 def _seen(env: Env, lock: str) -> int | None:
-    """What changes when somebody opens the store; None while somebody has it open."""
+    """Return a number that changes when somebody opens the store; None while it is open."""
     try:
         if env.is_locked(lock):
             return None

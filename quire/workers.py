@@ -240,7 +240,7 @@ class Workers:
         return sum(worker.run.failures for worker in self._threads)
 
     def status(self) -> list[WorkerInfo]:
-        """What each handler has done since `run` began, in the order in which they were given."""
+        """Return each handler's progress since `run` began, in the order of their adding."""
         runs = [worker.run for worker in self._threads]
         return [info_of(task, runs, self._running(task)) for task in self._tasks]
 
@@ -336,7 +336,7 @@ class _Worker:
                     self._end.set()
 
     def _handle_until_a_failure(self) -> bool:
-        """Whether there was one; without, it has to stop, or to take more or fewer at once."""
+        """Handle messages; return True after a failure, False to stop or to take other numbers."""
         run = self.run
         found: Any = None
         try:
@@ -367,7 +367,7 @@ class _Worker:
         return False
 
     def _give_back(self, found: Any, transaction: Transaction, error: Exception) -> None:
-        """What the handler has failed with, as WR7 to WR9 say; what is left is rolled back."""
+        """Reject messages whose handler has failed (WR7 to WR9); the rest is rolled back."""
         if isinstance(error, NOT_THE_MESSAGE) or transaction.state != "open":
             return
         messages: list[Message] = [found] if isinstance(found, Message) else list(found)

@@ -17,12 +17,8 @@ PLAIN_FOLDERS = (
     "bench", "coordination", "demo", "engine/checkpoints", "engine/delivery", "engine/inspection",
     "engine/live_state", "engine/lookup", "engine/namespaces", "engine/pages", "engine/queues",
     "engine/reading", "engine/records", "engine/state", "engine/transactions", "engine/upkeep",
-    "examples", "journal", "ltds", "pyspark_quire", "quire/aio", "quire/archive", "quire/batches",
-    "quire/block", "quire/cli", "quire/databases", "quire/definitions", "quire/env",
-    "quire/file_dump", "quire/interface", "quire/libraries", "quire/messages", "quire/rows",
-    "quire/selectors", "quire/testing", "remote/client", "remote/ownership", "remote/server",
-    "remote/wire", "scripts", "spark_graphs/checkpoint", "spark_graphs/fragments",
-    "spark_graphs/planning", "writebuffer",
+    "examples", "journal", "ltds", "pyspark_quire", "quire", "remote", "scripts", "spark_graphs",
+    "writebuffer",
 )  # fmt: skip
 
 # A docstring begins with a verb or a noun, and says by itself what a thing is.

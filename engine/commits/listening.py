@@ -36,7 +36,7 @@ from quire.engine.reading.fetcher import Fetcher
 from quire.env import Env
 from quire.errors import InvalidArgument, PositionLost, QueueNotFound
 from quire.libraries import np
-from quire.limits import HEARD_LOOKS, LISTENED_SECONDS, NEVER_US
+from quire.limits import LISTENED_SECONDS, NEVER_US, NOTICE_LOOKS
 from quire.reports.info import Notice
 
 from .sequencer import Sequencer
@@ -461,7 +461,7 @@ def _notice(
         if passed is not None:
             start = first + passed
         looks += count
-        if found.is_full or looks >= HEARD_LOOKS:
+        if found.is_full or looks >= NOTICE_LOOKS:
             break
     else:
         start = end

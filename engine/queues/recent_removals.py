@@ -1,9 +1,9 @@
 """Messages that left a queue a short while ago, for those who listen to it (see
 `commits.listening`).
 
-- DP1: it is there only while somebody listens, and bounded: `DEPARTURES_KEPT` parts of blocks, of
-  `DEPARTURES_BYTES`. What was not looked at before it left, or has given way to later ones, is
-  missing here, and who asks counts it by the positions, or numbers, that are not there.
+- DP1: it is there only while somebody listens, and bounded: `RECENT_REMOVALS_KEPT` parts of blocks,
+  of `RECENT_REMOVALS_BYTES`. Messages that were not looked at before they left, or have given way
+  to later ones, are missing here. A listener counts them by the missing positions, or numbers.
 - DP2: what leaves a subscription is numbered by how much that has read, which is durable: so it is
   known over restarts and take-overs how many left in between. Where a subscription was moved back
   the numbers go on, for as long as the store is open.

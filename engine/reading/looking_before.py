@@ -1,8 +1,8 @@
 """A look at what a commit is about to read, for those who listen to its queues.
 
 - It is before the commit's record, as what is read is released, and its place is free then.
-  What cannot be looked at is left out: its commit goes on, and listeners count it as missed. So
-  they do with what is before the last `HEARD_LOOKS` messages, and the last `DEPARTURES_BYTES`.
+  Messages that cannot be looked at are left out: their commit goes on, and listeners count them as
+  missed, as they do those before the last `NOTICE_LOOKS` messages or `RECENT_REMOVALS_BYTES`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from quire.engine.queues.read_structure import Pointer
 from quire.engine.queues.recent_removals import Expected, Looked
 from quire.engine.records.commit_record import ReadRow
 from quire.errors import StoreError
-from quire.limits import HEARD_LOOKS, RECENT_REMOVALS_BYTES
+from quire.limits import NOTICE_LOOKS, RECENT_REMOVALS_BYTES
 
 from .block_reader import BlockMoved, BlockReader
 from .fetcher import widened
@@ -40,7 +40,7 @@ def _look(reader: BlockReader, queue: Queue, read: ReadRow) -> None:
     looked: deque[Looked] = deque()
     passed = size = 0
     for start, end in unread:
-        skipped = min(max(count - HEARD_LOOKS - passed, 0), end - start)
+        skipped = min(max(count - NOTICE_LOOKS - passed, 0), end - start)
         for position, part in _messages(reader, queue, start + skipped, end):
             looked.append(Looked(passed + position - start, position, part))
             size += part.block.memory_bytes

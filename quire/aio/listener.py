@@ -9,7 +9,7 @@ from typing import Self
 from quire.arguments import check_wait
 from quire.calls.documented import documented_by
 from quire.interface.listening import Course, Listener
-from quire.limits import HEARD_AGAIN_SECONDS
+from quire.limits import LISTENER_POLL_SECONDS
 from quire.moments import Duration
 from quire.reports.info import Notice
 
@@ -61,7 +61,7 @@ class AsyncListener:
                 return found
             self._waiting = loop.create_future()
             await self._lines.wait(
-                self._course.awaited, min(left, HEARD_AGAIN_SECONDS), self._waiting
+                self._course.awaited, min(left, LISTENER_POLL_SECONDS), self._waiting
             )
         return None
 

@@ -11,7 +11,7 @@ from quire.interface.integration import Integration
 from quire.interface.listening import Course, ListenerRequest, add_listener
 from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
 from quire.interface.namespaces.listeners import HeardEvent
-from quire.limits import HEARD_AT_ONCE
+from quire.limits import NOTICE_IDS
 from quire.reports.info import Notice
 from quire.selectors.template import SelectorOrTemplate
 
@@ -108,7 +108,7 @@ class AsyncListeners(AsyncNamespace):
         on: HeardEvent = "put",
         name: str | None = None,
         backlog: bool = True,
-        max_ids: int = HEARD_AT_ONCE,
+        max_ids: int = NOTICE_IDS,
     ) -> Beginning[AsyncListener]:
         request = ListenerRequest(source, group, where, on, name, backlog, max_ids).checked()
         lines = self._lines

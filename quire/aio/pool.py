@@ -65,7 +65,7 @@ class Pool:
         ended = asyncio.wrap_future(job)
         cancelled: asyncio.CancelledError | None = None
         while not ended.done():
-            waits = (hurry or cancelled is not None) and not errand.given_up
+            waits = (hurry or cancelled is not None) and not errand.withdrawn
             try:
                 await asyncio.wait([ended], timeout=CANCEL_SECONDS if waits else None)
             except asyncio.CancelledError as error:

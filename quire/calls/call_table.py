@@ -43,7 +43,7 @@ _TAKES_MORE: Final = 0x08  # inspect.CO_VARKEYWORDS
 
 
 class Facts(NamedTuple):
-    """What a call is besides its signature."""
+    """The properties of a call besides its signature."""
 
     changes: bool  # something, so that its outcome matters where its answer does not come
     again: bool  # twice is as once
@@ -100,7 +100,7 @@ def _marked(method: Any, facts: Facts) -> Any:
 
 
 class CallArguments(NamedTuple):
-    """What a row's signature says."""
+    """The arguments of a row's signature."""
 
     plain: tuple[str, ...]  # those that may be given by their place
     needed: frozenset[str]
@@ -124,7 +124,7 @@ class CallRow:
         self.target: Final[Callable[[Any], Any]] = attrgetter(path) if path else lambda it: it
 
     def arguments(self) -> CallArguments:
-        """What its signature says."""
+        """The arguments of its signature."""
         found = self._arguments
         if found is None:
             found = self._arguments = _arguments_of(unwrap(self.method))
@@ -137,7 +137,7 @@ class CallRow:
 
     @cached_property
     def brings_messages(self) -> bool:
-        """Whether what it returns is messages, which do not travel as other values do."""
+        """True if it returns messages, which do not travel as other values do."""
         return self.result in (delivered_messages.Messages, Message | None)
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,5 +255,5 @@ class Subject:
 
 
 def _listed(value: object) -> object:
-    """What can be gone through more than once, and sent; what is a mistake stays one."""
+    """Return several items as a list, which can be gone through twice and sent; else the value."""
     return list(value) if are_several(value) else value

@@ -24,7 +24,7 @@ class Errand:
     def __init__(self, until: float = math.inf) -> None:
         """`until`: when the caller's time is over, on the clock of `time.monotonic`."""
         self.until = until
-        self.given_up = False
+        self.withdrawn = False
         self._lock = Lock()
         self._release: Callable[[], None] | None = None
 
@@ -44,7 +44,7 @@ class Errand:
     def begin(self, release: Callable[[], None]) -> bool:
         """Who waits now can be released so, until `end`; False: nobody is to wait any more."""
         with self._lock:
-            if self.given_up:
+            if self.withdrawn:
                 return False
             self._release = release
             return True
@@ -57,7 +57,7 @@ class Errand:
     def give_up(self) -> None:
         """Nobody needs the call any more; by any thread (ER1)."""
         with self._lock:
-            self.given_up = True
+            self.withdrawn = True
             if self._release is not None:
                 self._release()
 

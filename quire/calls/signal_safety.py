@@ -327,17 +327,17 @@ def undo_on_interrupt(undo: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def made(method: Callable[P, R]) -> Callable[P, R]:
         @wraps(method)
         def whole(*args: P.args, **kwargs: P.kwargs) -> R:
-            given = None
+            result = None
             thread = begin()
             try:
-                given = method(*args, **kwargs)
-                return given
+                result = method(*args, **kwargs)
+                return result
             finally:
                 del inside[thread]
                 try:
                     end(thread)
                 except BaseException:
-                    if given:
+                    if result:
                         defer_signals(getattr(args[0], undo))
                     raise
 
@@ -404,7 +404,7 @@ def let_go() -> None:
 
 
 def made(action: Callable[[], R], undo: Callable[[R], None]) -> R:
-    """What the action makes; undone where an interrupt keeps it from the caller."""
+    """Return the action's result; undo it where an interrupt keeps it from the caller."""
     found: list[R] = []
 
     def make() -> None:
@@ -491,7 +491,7 @@ class OwnLock:
 
 
 def _in_child(parent: int) -> None:
-    """Of another thread's calls nothing is left (UI5)."""
+    """Drop in a forked child what other threads' calls have left (UI5)."""
     thread = get_ident()
     for other in list(inside):
         if other != thread:

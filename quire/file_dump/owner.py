@@ -17,7 +17,7 @@ from quire.engine.records.commit_record import Part
 from quire.env import Env
 from quire.errors import QueueNotFound, QuireError, RemoteError
 from quire.libraries import pa
-from quire.limits import MOST_TOLD_RECORDS
+from quire.limits import DUMPED_RECORDS
 from quire.remote import RemoteStore, join
 from quire.reports.info import QueueRecord
 
@@ -78,5 +78,5 @@ def _queue_records(
     records: dict[str, list[QueueRecord]] = {}
     for name in names:
         with suppress(QueueNotFound, RemoteError):  # it may be of an older release
-            records[name] = store.admin.queue_records(name, limit=MOST_TOLD_RECORDS)
+            records[name] = store.admin.queue_records(name, limit=DUMPED_RECORDS)
     return records

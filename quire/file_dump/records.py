@@ -32,7 +32,7 @@ from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.commit_record import Part
 from quire.engine.records.prepared_record import PrepareRecord
 from quire.engine.state.durable_state import PageEntry
-from quire.limits import MOST_TOLD_RECORDS, PAYLOAD_START_BYTES
+from quire.limits import DUMPED_RECORDS, PAYLOAD_START_BYTES
 from quire.messages.message import MESSAGE_COLUMNS, Message
 from quire.messages.typed_message import TypedMessage, value_json
 from quire.reports.info import QueueRecord
@@ -80,8 +80,8 @@ class ListedRecords:
         yield from self._tail(r for r in known if r.ref.position not in committed)
         yield from self._tail(self._merged(answers, is_open, committed))
         yield from self._tail(committed.values())
-        if len(answers) >= MOST_TOLD_RECORDS:
-            limited = f"the owner was asked for {MOST_TOLD_RECORDS} records: those of open"
+        if len(answers) >= DUMPED_RECORDS:
+            limited = f"the owner was asked for {DUMPED_RECORDS} records: those of open"
             text = f"{limited} transactions that came later are not listed"
             yield Finding("", None, False, text)
 

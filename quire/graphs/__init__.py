@@ -20,7 +20,6 @@ from .graph_progress import (
 from .graph_words import explain
 from .kept_graphs import (
     ask_replay,
-    asked_replays,
     awaited_markers,
     graph_names,
     graph_state_name,
@@ -28,6 +27,7 @@ from .kept_graphs import (
     pause_itself,
     pause_reason,
     paused_steps,
+    requested_replays,
     reset_step,
     save_graph,
     set_paused,
@@ -46,7 +46,6 @@ __all__ = [
     "StepDefinition",
     "StepSight",
     "ask_replay",
-    "asked_replays",
     "awaited_markers",
     "draw",
     "explain",
@@ -57,6 +56,7 @@ __all__ = [
     "pause_itself",
     "pause_reason",
     "paused_steps",
+    "requested_replays",
     "reset_step",
     "save_graph",
     "see",

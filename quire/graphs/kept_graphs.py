@@ -133,7 +133,7 @@ def tell_awaited(store: Store, graph: str, step: str, lacking: Mapping[str, str]
         txn.set_value(graph_state_name(graph), f"awaits/{step}", data)
 
 
-def asked_replays(store: Store, graph: str) -> dict[str, int | None]:
+def requested_replays(store: Store, graph: str) -> dict[str, int | None]:
     """Steps whose dead letters are to be put back through them, each with how many at most."""
     found = _instructions(store, graph, "replay")
     return {step: limit if isinstance(limit, int) else None for step, limit in found.items()}

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from quire.arguments import check_source, check_sources
 from quire.errors import InvalidArgument
-from quire.limits import HEARD_AT_ONCE, MAX_GROUP
+from quire.limits import MAX_GROUP, NOTICE_IDS
 
 PUT: Final = "put"
 REMOVAL: Final = "removal"
@@ -73,6 +73,6 @@ def check_on(on: object) -> str:
 
 def check_max_ids(max_ids: object) -> int:
     """How many ids a notice has, at most. Raises InvalidArgument."""
-    if type(max_ids) is not int or not 1 <= max_ids <= HEARD_AT_ONCE:
-        raise InvalidArgument(f"max_ids {max_ids!r:.100}: give an int from 1 to {HEARD_AT_ONCE}")
+    if type(max_ids) is not int or not 1 <= max_ids <= NOTICE_IDS:
+        raise InvalidArgument(f"max_ids {max_ids!r:.100}: give an int from 1 to {NOTICE_IDS}")
     return max_ids

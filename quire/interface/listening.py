@@ -7,7 +7,7 @@
   Of two that go on under one name the one that began later stays: the other finds the place
   changed, and ends.
 - A callback under a name that raises is called again with the same notice, after longer and
-  longer waits. After `HEARD_ATTEMPTS` calls its listener ends with the error; its place stays.
+  longer waits. After `NOTICE_ATTEMPTS` calls its listener ends with the error; its place stays.
 - LI3: one thread calls all callbacks of a store object, and holds nothing of the store while it
   waits. It ends with its last listener, or with the store object.
 """
@@ -41,10 +41,10 @@ from quire.errors import (
 )
 from quire.limits import (
     FOREVER_SECONDS,
-    HEARD_AGAIN_SECONDS,
-    HEARD_AT_ONCE,
-    HEARD_ATTEMPTS,
-    HEARD_RETRY_SECONDS,
+    LISTENER_POLL_SECONDS,
+    NOTICE_ATTEMPTS,
+    NOTICE_IDS,
+    NOTICE_RETRY_SECONDS,
     OWNERS_LOST,
 )
 from quire.loggers import log_failure, logger
@@ -76,7 +76,7 @@ class HearingStore(Protocol):
         where: SelectorOrTemplate | None = None,
         on: Any = PUT,
         until: int | None = None,
-        max_ids: int = HEARD_AT_ONCE,
+        max_ids: int = NOTICE_IDS,
         created_us: int | None = None,
         mark: str = "",
     ) -> Notice:
@@ -352,7 +352,7 @@ class Listener:
             left = until - _ENV.monotonic()
             if left <= 0:
                 break
-            self._wait(store, min(left, HEARD_AGAIN_SECONDS))
+            self._wait(store, min(left, LISTENER_POLL_SECONDS))
         return None
 
     def _look(self, store: Tells) -> Notice | None:
@@ -434,13 +434,13 @@ class ListenerCallbacks:
         self._wake.set()
 
     def _run(self) -> None:
-        due = _ENV.monotonic() + HEARD_AGAIN_SECONDS
+        due = _ENV.monotonic() + LISTENER_POLL_SECONDS
         while self._goes_on():
             again = [calling.again_at for calling in list(self._listeners.values())]
             self._wake.wait(max(0.0, min([due, *again]) - _ENV.monotonic()))
             self._wake.clear()
             if _ENV.monotonic() >= due:
-                due = _ENV.monotonic() + HEARD_AGAIN_SECONDS
+                due = _ENV.monotonic() + LISTENER_POLL_SECONDS
                 with self._lock:
                     self._ready.extend(self._listeners)
             self._add_due()
@@ -514,7 +514,7 @@ class _CalledBack:
         """Call it; return True if the notice is done with. What it raises is logged.
 
         `again`: where it raises it is to be called again, later. It raises what it has raised at
-        last when it was called `HEARD_ATTEMPTS` times with one notice.
+        last when it was called `NOTICE_ATTEMPTS` times with one notice.
         """
         self.again_at = math.inf
         try:
@@ -523,10 +523,10 @@ class _CalledBack:
             log_failure(_log, error, "a callback of a listener failed: %.200r", self._callback)
             if again:
                 self._failures += 1
-                if self._failures >= HEARD_ATTEMPTS:
+                if self._failures >= NOTICE_ATTEMPTS:
                     raise
                 self.failed = notice
-                self.again_at = _ENV.monotonic() + HEARD_RETRY_SECONDS * 2 ** (self._failures - 1)
+                self.again_at = _ENV.monotonic() + NOTICE_RETRY_SECONDS * 2 ** (self._failures - 1)
                 return False
         self.failed, self._failures = None, 0
         return True

@@ -37,7 +37,7 @@ class RequestInfo(Struct, frozen=True):
     begun_us: int | None = None  # microseconds since the epoch
     ended_us: int | None = None  # when its reply was taken, or it was given up
     reason: str | None = None  # why it failed
-    is_told: bool = False  # the news of its end (its reply, a report) was taken
+    is_reported: bool = False  # the news of its end (its reply, a report) was taken
     payload: bytes | None = None  # of one that is not put
 
 

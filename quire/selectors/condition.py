@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from quire.block import Block
 from quire.definitions.row_schema import schema_of_words
 from quire.libraries import np
-from quire.limits import ASKED_ONE_BY_ONE
+from quire.limits import CHECKED_ONE_BY_ONE
 from quire.messages.message import Message
 
 from .analysis import FieldPlace, Reaches, equalities, may, needs_payload
@@ -53,7 +53,7 @@ class MessageCondition:
         packed has its own. Raises StoreCorrupt, as looking at the block does.
         """
         stop = block.count if stop is None else stop
-        if stop - start <= ASKED_ONE_BY_ONE:
+        if stop - start <= CHECKED_ONE_BY_ONE:
             chosen = np.zeros(stop - start, np.bool_)
             for row in range(start, stop):
                 message = block.message(

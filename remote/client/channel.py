@@ -398,7 +398,7 @@ class Channel:
         errand = current()
         if errand is not None:
             errand.end()
-            if errand.given_up:
+            if errand.withdrawn:
                 raise OSError("nobody waits for an answer any more")
 
     def _give_up(self) -> None:
@@ -413,7 +413,7 @@ class Channel:
         if self._is_late:
             words = "the owner does not answer, or is stopped: the time to wait for it is over"
             return StreamEnded(words, sent=sent, late=True)
-        is_late = errand is not None and errand.given_up
+        is_late = errand is not None and errand.withdrawn
         return StreamEnded(_reason(error), sent=sent, late=is_late)
 
     def _decode(self, data: Bytes) -> Frame:
@@ -443,7 +443,7 @@ def _connect(place: Endpoint, seconds: float) -> socket.socket:
             return connect(place, seconds)
         except BlockingIOError:
             errand = current()
-            if now() > deadline or (errand is not None and errand.given_up):
+            if now() > deadline or (errand is not None and errand.withdrawn):
                 raise
             time.sleep(BACKLOG_PAUSE_SECONDS)
 
@@ -453,7 +453,7 @@ def _not_greeted(error: Exception, seconds: float) -> StreamEnded:
         words = f"the owner does not answer, or is stopped: no answer within {seconds:.3g} seconds"
         return StreamEnded(words, sent=False, late=True)
     errand = current()
-    return StreamEnded(_reason(error), sent=False, late=errand is not None and errand.given_up)
+    return StreamEnded(_reason(error), sent=False, late=errand is not None and errand.withdrawn)
 
 
 def _reason(error: BaseException) -> str:

@@ -380,7 +380,7 @@ class ElectedStore(MadeStore):
         with self._changed:
             while not (self._closed or self._trouble is not None or self._inner is not lost):
                 left = until - time.monotonic()
-                if left <= 0 or (errand is not None and errand.given_up):
+                if left <= 0 or (errand is not None and errand.withdrawn):
                     break
                 # Who may give it up does not know this lock.
                 self._changed.wait(left if errand is None else min(left, CANCEL_SECONDS))

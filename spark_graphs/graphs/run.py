@@ -23,7 +23,7 @@ from quire.calls.wake_up import Condition, Thread
 from quire.env import OsEnv
 from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument, StepFailed, StepTimeout
-from quire.graphs import asked_replays, paused_steps, take_replay
+from quire.graphs import paused_steps, requested_replays, take_replay
 from quire.libraries.late_imports import importing
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS, STOP_SECONDS, WATCH_SECONDS
@@ -290,7 +290,7 @@ class Run:
     def _requested_replays(self) -> dict[str, int | None]:
         """The steps whose dead letters somebody wants to be put back (`quire graph replay`)."""
         name = self._place.name
-        found = connection.call(self._place.path, lambda store: asked_replays(store, name))
+        found = connection.call(self._place.path, lambda store: requested_replays(store, name))
         return {step: limit for step, limit in found.items() if step in self.runners}
 
     def _watch_spark(self) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from quire.reports.info import Piece
 
 
-def read_rows(path: str, pieces: Iterable[QueuePiece], asked: RowQuery) -> Iterator[pa.RecordBatch]:
+def read_rows(path: str, pieces: Iterable[QueuePiece], query: RowQuery) -> Iterator[pa.RecordBatch]:
     """The rows of leased pieces of any queues, in batches of up to BATCH_ROWS.
 
     Small ones are joined, others are handed out as they lie in their block. `_meta` is the last
@@ -35,7 +35,7 @@ def read_rows(path: str, pieces: Iterable[QueuePiece], asked: RowQuery) -> Itera
         from quire.engine import PieceReader
 
     with shared_files.seen(path), contextlib.closing(PieceReader(path)) as reader:
-        yield from _gathered(_all(reader, path, pieces, asked))
+        yield from _gathered(_all(reader, path, pieces, query))
 
 
 def _gathered(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -65,12 +65,12 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _all(
-    reader: PieceReader, path: str, pieces: Iterable[QueuePiece], asked: RowQuery
+    reader: PieceReader, path: str, pieces: Iterable[QueuePiece], query: RowQuery
 ) -> Iterator[pa.RecordBatch]:
     for (queue, created_us), items in groupby(
         pieces, key=lambda item: (item.queue, item.created_us)
     ):
-        yield from _of_queue(reader, path, queue, created_us, [item.piece for item in items], asked)
+        yield from _of_queue(reader, path, queue, created_us, [item.piece for item in items], query)
 
 
 def _of_queue(
@@ -79,7 +79,7 @@ def _of_queue(
     queue: str,
     created_us: int | None,
     pieces: list[Piece],
-    asked: RowQuery,
+    query: RowQuery,
 ) -> Iterator[pa.RecordBatch]:
     """Also if places have changed, as after the owner's end: they are asked for once more."""
     with importing():
@@ -87,7 +87,7 @@ def _of_queue(
 
     done = 0
     try:
-        for part in rows_of_pieces(reader, pieces, asked, queue):
+        for part in rows_of_pieces(reader, pieces, query, queue):
             if part.batch is not None:
                 yield part.batch
             done = part.stop
@@ -101,6 +101,6 @@ def _of_queue(
             if end > done
         ]
         pieces = find_again(path, queue, created_us, left, error)
-    for part in rows_of_pieces(reader, pieces, asked, queue):
+    for part in rows_of_pieces(reader, pieces, query, queue):
         if part.batch is not None:
             yield part.batch

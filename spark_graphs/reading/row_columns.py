@@ -200,7 +200,7 @@ def row_query(words: str, schema: StructType) -> RowQuery:
     meta: tuple[str, ...] = ()
     for field in schema.fields:
         if field.name == META:
-            meta = _meta_asked(field)
+            meta = _meta_fields(field)
             continue
         there = own.get(field.name)
         if there is None:
@@ -219,7 +219,7 @@ def row_query(words: str, schema: StructType) -> RowQuery:
     return RowQuery(words, tuple(columns), meta)
 
 
-def _meta_asked(field: StructField) -> tuple[str, ...]:
+def _meta_fields(field: StructField) -> tuple[str, ...]:
     if not isinstance(field.dataType, StructType):
         raise InvalidArgument(f"column '{META}' is a struct of {', '.join(META_COLUMNS)}")
     for inner in field.dataType.fields:

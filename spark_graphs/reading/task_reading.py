@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 class ReadPlan(Struct, frozen=True):
     """The selection of a read, checked when the read is planned. It goes to the tasks.
 
-    `asked`: of typed queues; of others `where` stands alone.
+    `query`: of typed queues; of others `where` stands alone.
     """
 
     path: str
     schema: StructType
     words: str | None
-    asked: RowQuery | None
+    query: RowQuery | None
     where: SparkCondition | None
 
     @classmethod
@@ -45,9 +45,9 @@ class ReadPlan(Struct, frozen=True):
         if words is None:
             where = row_columns.plain_where(options.where)
             return cls(options.path, schema, None, None, where)
-        asked = row_columns.row_query(words, schema)
+        query = row_columns.row_query(words, schema)
         where = row_columns.typed_where(words, options.where)
-        return cls(options.path, schema, words, asked, where)
+        return cls(options.path, schema, words, query, where)
 
     @classmethod
     def whole(cls, path: str, words: str | None) -> ReadPlan:
@@ -71,12 +71,12 @@ class ReadPlan(Struct, frozen=True):
     def read(self, partition: QuirePartition) -> Iterator[pa.RecordBatch]:
         """The messages of a task, with the types that Spark asked for."""
         where = None if self.where is None else self.where.in_session()
-        if self.asked is None:
+        if self.query is None:
             yield from read_partition(self.path, partition, self.schema, where)
             return
-        asked = self.asked if where is None else self.asked._replace(where=where)
+        query = self.query if where is None else self.query._replace(where=where)
         schema = to_arrow_schema(self.schema)
-        for batch in read_rows(self.path, partition.pieces, asked):
+        for batch in read_rows(self.path, partition.pieces, query):
             yield _typed(schema, batch)
         leave_out_modules()
 

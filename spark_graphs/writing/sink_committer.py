@@ -70,7 +70,7 @@ class FragmentCommitter:
         if not fragments:
             return
         full_until = self._env.monotonic() + self._queue_full_timeout
-        asked = False
+        is_checked = False
         while True:
             try:
                 self._call(fragments)
@@ -81,9 +81,9 @@ class FragmentCommitter:
                 self.discard(fragments)
                 return
             except QueueFull as error:
-                if not asked:
+                if not is_checked:
                     self._refuse_too_large(fragments)
-                asked = True
+                is_checked = True
                 if self._env.monotonic() + QUEUE_FULL_PAUSE_SECONDS > full_until:
                     self.discard(fragments)
                     raise QueueFull(

@@ -776,7 +776,7 @@ def test_a_callback_under_a_name_that_raises(
     store: AnyStore, work: str, limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is called with the same notice again; its place moves when it has returned."""
-    limits(HEARD_RETRY_SECONDS=0.01)
+    limits(NOTICE_RETRY_SECONDS=0.01)
     ids = [store.put(work, b"%d" % n) for n in range(3)]
     other = SequenceProgress()
     calls: list[list[int]] = []
@@ -801,7 +801,7 @@ def test_a_callback_under_a_name_that_raises_always(
     store: AnyStore, work: str, limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After some calls the listener ends with the error; its place stays, so nothing is lost."""
-    limits(HEARD_RETRY_SECONDS=0.001, HEARD_ATTEMPTS=4)
+    limits(NOTICE_RETRY_SECONDS=0.001, NOTICE_ATTEMPTS=4)
     made = store.put(work, b"1")
     calls: list[list[int]] = []
 

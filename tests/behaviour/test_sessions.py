@@ -404,7 +404,7 @@ def test_a_dead_letter_is_told(store: AnyStore, owner: Store) -> None:
         txn.reject(request, "no such fruit")
     eventually(lambda: session.resolve(number) == RequestState.FAILED)
     assert session.lookup(number).reason == "no such fruit"
-    assert not session.lookup(number).is_told
+    assert not session.lookup(number).is_reported
     owner.admin.redrive("dead")
     serve_one(owner, "tried")
     assert session.resolve(number) == ANSWERED

@@ -24,11 +24,11 @@ from quire.graphs import (
     GraphDefinition,
     QueueDefinition,
     StepDefinition,
-    asked_replays,
     awaited_markers,
     draw,
     load_graph,
     paused_steps,
+    requested_replays,
     reset_step,
     save_graph,
     see,
@@ -193,10 +193,10 @@ def test_dead_letters_are_asked_for(quire: Command, path: str) -> None:
     with pytest.raises(SystemExit, match="2"):
         quire("replay", "shop", "check", "--max", "0")
     with Store.open(path, background=False) as store:
-        assert asked_replays(store, "shop") == {"check": 3}
+        assert requested_replays(store, "shop") == {"check": 3}
         assert take_replay(store, "shop", "check")
         assert not take_replay(store, "shop", "check")
-        assert asked_replays(store, "shop") == {}
+        assert requested_replays(store, "shop") == {}
 
 
 def test_a_step_is_reset(quire: Command, path: str) -> None:

@@ -19,7 +19,7 @@ from quire.errors import (
     QueueNotFound,
     StepFailed,
 )
-from quire.graphs import ask_replay, asked_replays, set_paused
+from quire.graphs import ask_replay, requested_replays, set_paused
 from quire.spark_graphs import Graph
 from quire.spark_graphs.graphs import Phase
 from quire.spark_graphs.graphs.functions import step_function
@@ -508,7 +508,7 @@ def test_replay_pause_and_reset_by_words_in_the_store(graph: Graph, store: Any) 
         run.drain(timeout=SECONDS)
         right.set()
         ask_replay(store, "shop", "double")
-        eventually(lambda: asked_replays(store, "shop") == {})
+        eventually(lambda: requested_replays(store, "shop") == {})
         assert numbers_in(store, "out") == Counter([2, 4])
         set_paused(store, "shop", "double", True)
         eventually(lambda: run.status().steps["double"].phase is Phase.PAUSED)

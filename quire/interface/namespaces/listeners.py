@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from quire.calls.call_table import Subject, look
 from quire.interface import listening
-from quire.limits import HEARD_AT_ONCE
+from quire.limits import NOTICE_IDS
 from quire.reports.info import ListenerInfo, Notice
 from quire.selectors import template
 
@@ -36,7 +36,7 @@ class Listeners(Subject, path="listeners"):
         on: HeardEvent = "put",
         name: str | None = None,
         backlog: bool = True,
-        max_ids: int = HEARD_AT_ONCE,
+        max_ids: int = NOTICE_IDS,
     ) -> listening.Listener:
         """Hear of messages from now on: by a function that is called, or by the loop over this.
 
@@ -85,7 +85,7 @@ class Listeners(Subject, path="listeners"):
         where: template.SelectorOrTemplate | None = None,
         on: HeardEvent = "put",
         until: int | None = None,
-        max_ids: int = HEARD_AT_ONCE,
+        max_ids: int = NOTICE_IDS,
         created_us: int | None = None,
         mark: str = "",
     ) -> Notice:

@@ -336,7 +336,7 @@ class Session:
 
     def _result(self, known: RequestInfo) -> Reply:
         failed = known.state in (RequestState.FAILED, RequestState.EXPIRED)
-        if failed and known.is_told:
+        if failed and known.is_reported:
             return Reply(known.number, known.state, None, known.reason)
         message = None
         if failed or known.state == RequestState.ANSWERED:

@@ -457,7 +457,7 @@ class StepRunner(StepLife):
             self._env,
         )
         try:
-            is_done = commit.commit_with_room(self._rest_until_given_up())
+            is_done = commit.commit_with_room(self._remaining_wait())
         except QueueFull:
             if self.step.when_full == "wait" and batch.messages > 1:  # no room would be enough
                 self._planner.shrink(batch.messages // 2)
@@ -477,7 +477,7 @@ class StepRunner(StepLife):
         self.tally.committed(number, came, went, dead, batch.removed, seconds)
         return True
 
-    def _rest_until_given_up(self) -> WaitForRoom | None:
+    def _remaining_wait(self) -> WaitForRoom | None:
         """Return the rests of a batch that waits for room; None: the step fails instead."""
         until = self._env.monotonic() + FULL_HOLD_SECONDS
 
