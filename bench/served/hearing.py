@@ -42,16 +42,16 @@ LISTENERS = {
 }
 REDIS = "Redis's pub/sub, another process"
 
-HeardPut = Callable[[bool], object]  # durable or not
-NextHeard = Callable[[], float]  # the next time, of `time.monotonic`
-HeardTimes = dict[
+TimedPut = Callable[[bool], object]  # durable or not
+NextNotice = Callable[[], float]  # the next time, of `time.monotonic`
+NoticeTimes = dict[
     tuple[str, bool], list[tuple[float, float]]
 ]  # seconds from the call, from the return
 
 
 def run(setting: BenchmarkSetting) -> list[Result]:
     """p50 and p99 of each kind, and how ours compare with Redis's."""
-    times: HeardTimes = {}
+    times: NoticeTimes = {}
     with ExitStack() as stack:
         kinds = stack.enter_context(_kinds(setting.folder))
         for number in range(setting.scaled(20, 1) + 1):
@@ -64,7 +64,7 @@ def run(setting: BenchmarkSetting) -> list[Result]:
 
 
 def _turn(
-    put: HeardPut, next_notice: NextHeard, durable: bool, count: int
+    put: TimedPut, next_notice: NextNotice, durable: bool, count: int
 ) -> list[tuple[float, float]]:
     found = []
     for _ in range(count):
@@ -77,10 +77,10 @@ def _turn(
 
 
 @contextmanager
-def _kinds(folder: Path) -> Iterator[dict[str, tuple[HeardPut, NextHeard]]]:
+def _kinds(folder: Path) -> Iterator[dict[str, tuple[TimedPut, NextNotice]]]:
     """Return the kinds by name; each kind of ours has a store of its own."""
     with ExitStack() as stack:
-        kinds: dict[str, tuple[HeardPut, NextHeard]] = {}
+        kinds: dict[str, tuple[TimedPut, NextNotice]] = {}
         for number, (name, how) in enumerate(LISTENERS.items()):
             store = stack.enter_context(quire.open(str(folder / f"store-{number}")))
             store.create_queue(QUEUE, capacity=1 << 32)
@@ -100,20 +100,20 @@ def _kinds(folder: Path) -> Iterator[dict[str, tuple[HeardPut, NextHeard]]]:
         yield kinds
 
 
-def _hearing(store: quire.Store) -> NextHeard:
+def _hearing(store: quire.Store) -> NextNotice:
     times: SimpleQueue[float] = SimpleQueue()
     store.listeners.add(QUEUE, lambda _: times.put(time.monotonic()))
     return times.get
 
 
-def _putting(store: quire.Store) -> HeardPut:
+def _putting(store: quire.Store) -> TimedPut:
     def put(durable: bool) -> object:
         return store.put(QUEUE, PAYLOAD, durable=durable)
 
     return put
 
 
-def _publishing(stack: ExitStack, address: str) -> HeardPut:
+def _publishing(stack: ExitStack, address: str) -> TimedPut:
     client = RedisClient(address, 0)
     stack.callback(client.close)
     publish = command(b"PUBLISH", QUEUE.encode(), b"1")
@@ -126,7 +126,7 @@ def _publishing(stack: ExitStack, address: str) -> HeardPut:
 
 
 @contextmanager
-def _listener(how: str, address: str) -> Iterator[NextHeard]:
+def _listener(how: str, address: str) -> Iterator[NextNotice]:
     """A process that says, line by line, when it has heard."""
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.served.hearing", how, address],
@@ -193,13 +193,13 @@ def _by_redis(address: str) -> None:
 # What is told -------------------------------------------------------------------------------------
 
 
-def _quantiles(times: HeardTimes, name: str, durable: bool, which: int) -> tuple[float, float]:
+def _quantiles(times: NoticeTimes, name: str, durable: bool, which: int) -> tuple[float, float]:
     """p50 and p99, in microseconds."""
     taken = [each[which] * 1e6 for each in times[name, durable]]
     return float(np.quantile(taken, 0.5)), float(np.quantile(taken, 0.99))
 
 
-def _figures(times: HeardTimes) -> list[Figure]:
+def _figures(times: NoticeTimes) -> list[Figure]:
     figures = []
     for name in LISTENERS:
         p50, p99 = _quantiles(times, name, True, 1)
@@ -212,7 +212,7 @@ def _figures(times: HeardTimes) -> list[Figure]:
     return figures
 
 
-def _table(times: HeardTimes) -> Table:
+def _table(times: NoticeTimes) -> Table:
     rows: list[list[float | str]] = []
     for name, durable in times:
         row: list[float | str] = [name, "durable" if durable else "not durable"]

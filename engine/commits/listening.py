@@ -83,7 +83,7 @@ class ReturnsMark(NamedTuple):
 
 
 # Where it begins, how many messages, they themselves (None: missed), and whether they are there.
-HeardPiece = tuple[int, int, Delivered | None, bool]
+ListenedPiece = tuple[int, int, Delivered | None, bool]
 
 
 class Listening:
@@ -340,7 +340,7 @@ class Listening:
 
     # What was put
 
-    def _kept(self, queue: Queue, start: int, end: int) -> Iterator[HeardPiece]:
+    def _kept(self, queue: Queue, start: int, end: int) -> Iterator[ListenedPiece]:
         """The messages of [start, end) that are there still."""
         while start < end:
             with queue.lock:
@@ -349,7 +349,7 @@ class Listening:
                 yield position, part.stop - part.start, part, True
             start = high
 
-    def _kept_and_left(self, queue: Queue, start: int, end: int) -> Iterator[HeardPiece]:
+    def _kept_and_left(self, queue: Queue, start: int, end: int) -> Iterator[ListenedPiece]:
         """All messages of [start, end): as they are kept, as they have left, or missed."""
         for position, count, part, is_kept in self._kept(queue, start, end):
             yield from self._left(queue, start, position)
@@ -357,7 +357,7 @@ class Listening:
             start = position + count
         yield from self._left(queue, start, end)
 
-    def _left(self, queue: Queue, start: int, end: int) -> Iterator[HeardPiece]:
+    def _left(self, queue: Queue, start: int, end: int) -> Iterator[ListenedPiece]:
         """Yield the parts and gaps of messages that are not kept any more (HR2)."""
         if start >= end:
             return
@@ -425,7 +425,7 @@ def _due(part: Delivered) -> NDArray[np.int64]:
     return found
 
 
-def _with_gaps(start: int, end: int, found: list[tuple[int, Delivered]]) -> Iterator[HeardPiece]:
+def _with_gaps(start: int, end: int, found: list[tuple[int, Delivered]]) -> Iterator[ListenedPiece]:
     """The parts from `start` to `end`, and what is missing between them."""
     for first, part in found:
         if first > start:
@@ -442,7 +442,7 @@ def _notice(
     request: ListenedFor,
     start: int,
     end: int,
-    pieces: Iterator[HeardPiece],
+    pieces: Iterator[ListenedPiece],
     missed: int | None = 0,
     left: Subscription | None = None,
 ) -> Notice:

@@ -79,7 +79,7 @@ class Turns:
 
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None] | None:
         """As `Queue.when_ready`, for all of them."""
-        telling = _ToldOnce(callback)
+        telling = _OneNotification(callback)
         telling.withdraws.append(self._state.when_defined(telling.tell))
         for queue, subscription in self._members(source):
             withdraw = queue.when(partial(_has_any, queue, subscription), telling.tell)
@@ -145,7 +145,7 @@ def _has_any(queue: Queue, subscription: Subscription) -> bool:
     return not queue.is_shut and subscription.has_next(queue.end_position)
 
 
-class _ToldOnce:
+class _OneNotification:
     """Tells once, and withdraws then what else would tell. Without a lock, under any."""
 
     __slots__ = ("_callbacks", "withdraws")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from quire.batches import delivered_messages
 from quire.engine.commits.pending_sections import MovesSection
 from quire.engine.lookup import taken_positions
-from quire.engine.lookup.asked_reports import AskedReport, delivery_reports
 from quire.engine.lookup.kept_messages import KeptMessages
 from quire.engine.lookup.moved_marks import MovedMarks
 from quire.engine.lookup.queue_view import QueueView
+from quire.engine.lookup.requested_reports import RequestedReport, delivery_reports
 from quire.engine.lookup.taken_positions import TakenPositions
 from quire.engine.queues.queue import InFlightRange, Queue
 from quire.engine.queues.subscription import Subscription
@@ -83,9 +83,9 @@ class ExtraReads:
         strict = {s.subscription_id for s, (_, _, strict) in self.seeks.items() if strict}
         return MovesSection(self._context.state, seeks, strict)
 
-    def reports(self, rows: Iterable[InFlightRange]) -> list[AskedReport]:
+    def reports(self, rows: Iterable[InFlightRange]) -> list[RequestedReport]:
         """Return those on deliveries; each message's once, however often it is called (AR4)."""
-        found: list[AskedReport] = []
+        found: list[RequestedReport] = []
         for place, report in delivery_reports(self._context.delivery, rows):
             if not self.moved.has(*place) and place not in self._reported:
                 found.append(report)

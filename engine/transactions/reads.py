@@ -17,7 +17,7 @@ from quire.batches.delivered_slice import Delivered
 from quire.block import Block
 from quire.definitions.retry import Retry
 from quire.engine.lookup import taken_positions
-from quire.engine.lookup.asked_reports import (
+from quire.engine.lookup.requested_reports import (
     REPORTING,
     may_ask_delivery,
 )

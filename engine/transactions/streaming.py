@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 from quire.arguments import Bytes
 from quire.block import EncodedBlock, encode_streamed
 from quire.engine.commits.queue_writes import QueueWrites
-from quire.engine.lookup.asked_reports import arrival_of
+from quire.engine.lookup.requested_reports import arrival_of
 from quire.engine.queues.header_rules import check_obeyed, requested_bits
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import WRITE

@@ -17,7 +17,7 @@ from quire.batches.moved_messages import QUEUE, TIME, joined
 from quire.calls.signal_safety import allow_reentry
 from quire.definitions.existing_queue import check_waits
 from quire.definitions.properties import WAIT
-from quire.engine.lookup.asked_reports import AskedReport
+from quire.engine.lookup.requested_reports import RequestedReport
 from quire.engine.queues.queue import Queue
 from quire.errors import InvalidArgument, QueueDisabled, QueueFull, QueueNotFound, QuireError
 from quire.limits import MESSAGE_OVERHEAD_BYTES, ROOM_TRIES
@@ -83,7 +83,7 @@ def put_patience(context: Context, queue: str, timeout: Duration) -> float:
     return seconds
 
 
-def put_on_behalf(context: Context, reports: list[AskedReport], put: PutOne) -> None:
+def put_on_behalf(context: Context, reports: list[RequestedReport], put: PutOne) -> None:
     """Put these for a commit, each as far as its queue takes it (WR1); none is left."""
     dropped: dict[str, tuple[int, QuireError]] = {}
     while reports:
@@ -99,7 +99,9 @@ def put_on_behalf(context: Context, reports: list[AskedReport], put: PutOne) -> 
         log_warning(_log, "%d reports that senders ask for are dropped: %s", count, refused)
 
 
-def _dead_letter(context: Context, report: AskedReport, refused: QuireError) -> AskedReport | None:
+def _dead_letter(
+    context: Context, report: RequestedReport, refused: QuireError
+) -> RequestedReport | None:
     """The report as a dead letter of the queue that has refused it, if that has such letters."""
     queue = context.state.names.get(report.to)
     letters = None if queue is None else queue.config.properties.dead_letter
@@ -108,10 +110,10 @@ def _dead_letter(context: Context, report: AskedReport, refused: QuireError) -> 
     own = {QUEUE: report.to, REASON: reason_of(refused), TIME: str(context.env.now_us())}
     attributes = joined(report.fields.attributes, own)
     correlation_id = report.fields.correlation_id
-    return AskedReport(letters, Fields(correlation_id=correlation_id, attributes=attributes))
+    return RequestedReport(letters, Fields(correlation_id=correlation_id, attributes=attributes))
 
 
-def _refused(context: Context, report: AskedReport, put: PutOne) -> QuireError | None:
+def _refused(context: Context, report: RequestedReport, put: PutOne) -> QuireError | None:
     """Put it, perhaps after its queue has made room for it; why the queue does not take it."""
     charge = MESSAGE_OVERHEAD_BYTES + report.fields.extra_bytes
     put_it = partial(put, report.to, b"", report.fields, charge)

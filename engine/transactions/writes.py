@@ -30,7 +30,7 @@ from quire.block import EncodedBlock
 from quire.block.header_columns import Headers
 from quire.definitions.properties import Granted
 from quire.engine.commits.queue_writes import QueueWrites, add_block, move_to_files, written_to
-from quire.engine.lookup.asked_reports import AskedReport, arrival_of, arrivals_in
+from quire.engine.lookup.requested_reports import RequestedReport, arrival_of, arrivals_in
 from quire.engine.queues.header_rules import check_headers, check_obeyed, requested_bits
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.reservation import OPEN
@@ -90,7 +90,7 @@ class TransactionWrites:
                 written.fill(buffer.queue(written.queue.queue_id), self._context.new_file)
                 if self._granted:
                     self._grant(written)
-            self._owed: list[AskedReport] = []  # which the commit is to put, too
+            self._owed: list[RequestedReport] = []  # which the commit is to put, too
             self._buffer, self.is_light, self.lost = buffer, False, False
         return buffer
 
@@ -275,7 +275,7 @@ class TransactionWrites:
         count: int,
         add: Callable[[QueueWrites], None],
         largest: Callable[[], int],
-        reports: Sequence[AskedReport] = (),
+        reports: Sequence[RequestedReport] = (),
         *,
         is_row: bool = False,
     ) -> MessageIds:
@@ -288,12 +288,12 @@ class TransactionWrites:
 
     def _arrival_reports(
         self, queue: Queue, parts: list[Headers], *, is_moved: bool
-    ) -> list[AskedReport]:
+    ) -> list[RequestedReport]:
         """Those of arrivals that are asked for. Raises as `check_headers`."""
         check_headers(queue.config, parts, is_moved=is_moved)
         return [] if is_moved else arrivals_in(queue.name, parts)
 
-    def owe(self, reports: Sequence[AskedReport]) -> None:
+    def owe(self, reports: Sequence[RequestedReport]) -> None:
         """The commit is to put these, too."""
         self.fill()
         self._owed += reports

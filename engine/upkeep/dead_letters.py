@@ -22,7 +22,7 @@ from typing import Any
 from quire.batches.moved_messages import TIME, joined, origin, put_again
 from quire.calls.signal_safety import allow_reentry
 from quire.engine.lookup import choice as choices
-from quire.engine.lookup.asked_reports import REPORTING, report_on
+from quire.engine.lookup.requested_reports import REPORTING, report_on
 from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context

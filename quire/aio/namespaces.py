@@ -10,7 +10,7 @@ from quire.calls.documented import documented_by
 from quire.interface.integration import Integration
 from quire.interface.listening import Course, ListenerRequest, add_listener
 from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
-from quire.interface.namespaces.listeners import HeardEvent
+from quire.interface.namespaces.listeners import ListenedEvent
 from quire.limits import NOTICE_IDS
 from quire.reports.info import Notice
 from quire.selectors.template import SelectorOrTemplate
@@ -105,7 +105,7 @@ class AsyncListeners(AsyncNamespace):
         *,
         group: int = 0,
         where: SelectorOrTemplate | None = None,
-        on: HeardEvent = "put",
+        on: ListenedEvent = "put",
         name: str | None = None,
         backlog: bool = True,
         max_ids: int = NOTICE_IDS,

@@ -15,7 +15,7 @@ from quire.limits import NOTICE_IDS
 from quire.reports.info import ListenerInfo, Notice
 from quire.selectors import template
 
-HeardEvent: TypeAlias = Literal["put", "removal"]
+ListenedEvent: TypeAlias = Literal["put", "removal"]
 
 
 class Listeners(Subject, path="listeners"):
@@ -33,7 +33,7 @@ class Listeners(Subject, path="listeners"):
         *,
         group: int = 0,
         where: template.SelectorOrTemplate | None = None,
-        on: HeardEvent = "put",
+        on: ListenedEvent = "put",
         name: str | None = None,
         backlog: bool = True,
         max_ids: int = NOTICE_IDS,
@@ -83,7 +83,7 @@ class Listeners(Subject, path="listeners"):
         *,
         group: int = 0,
         where: template.SelectorOrTemplate | None = None,
-        on: HeardEvent = "put",
+        on: ListenedEvent = "put",
         until: int | None = None,
         max_ids: int = NOTICE_IDS,
         created_us: int | None = None,

@@ -1,4 +1,4 @@
-"""Which messages ask for a report of an event, and what the report is.
+"""Reports of events that messages request: arrival, delivery, expiry, exception.
 
 - AR1: a report is put by the commit that it tells of: of an arrival by the one that puts the
   message, of a delivery by the one that reads it for who has got it, of an expiry or an exception
@@ -42,7 +42,7 @@ REPORTING = Column.ATTRIBUTES | Column.REPLY_TO
 _DELIVERY = DELIVERY.encode()
 
 
-class AskedReport(NamedTuple):
+class RequestedReport(NamedTuple):
     """One that is to be put; its payload is empty."""
 
     to: str
@@ -56,17 +56,17 @@ def report_on(
     correlation_id: str | None,
     attributes: Mapping[str, str],
     reason: str | None = None,
-) -> AskedReport:
+) -> RequestedReport:
     """On a message with these, of the queue."""
     fields = Fields(
         correlation_id=correlation_id,
         expires_at=reply_by(attributes),
         attributes={**report_attributes(event, reason), QUEUE: queue},
     )
-    return AskedReport(reply_to, fields)
+    return RequestedReport(reply_to, fields)
 
 
-def arrival_of(queue: str, fields: Fields) -> list[AskedReport]:
+def arrival_of(queue: str, fields: Fields) -> list[RequestedReport]:
     """Return the arrival report of one message in a list, empty if its attributes request none."""
     to, attributes = fields.reply_to, fields.attributes
     if to is None or not requests_report(attributes, ARRIVAL):
@@ -74,9 +74,9 @@ def arrival_of(queue: str, fields: Fields) -> list[AskedReport]:
     return [report_on(ARRIVAL, queue, to, fields.correlation_id, attributes)]
 
 
-def arrivals_in(queue: str, parts: Iterable[Headers]) -> list[AskedReport]:
+def arrivals_in(queue: str, parts: Iterable[Headers]) -> list[RequestedReport]:
     """Return the arrival reports of the messages with these headers that request one."""
-    found: list[AskedReport] = []
+    found: list[RequestedReport] = []
     for headers in parts:
         attributes = headers.attributes
         if attributes is not None and Column.REPLY_TO in headers.strings:
@@ -92,7 +92,7 @@ def may_ask_delivery(block: Block) -> bool:
 
 def delivery_reports(
     delivery: Fetcher, rows: Iterable[InFlightRange]
-) -> Iterator[tuple[tuple[Subscription, int], AskedReport]]:
+) -> Iterator[tuple[tuple[Subscription, int], RequestedReport]]:
     """Those on deliveries of these messages that ask for it, each with its place."""
     for _, _, start, end, queue, subscription, _, _ in rows:
         with suppress(StoreCorrupt):  # nobody knows who had asked for one
@@ -101,7 +101,7 @@ def delivery_reports(
                     yield (subscription, first + row - part.start), report
 
 
-def _deliveries_in(queue: str, part: Delivered) -> Iterator[tuple[int, AskedReport]]:
+def _deliveries_in(queue: str, part: Delivered) -> Iterator[tuple[int, RequestedReport]]:
     """Yield a report for each message of the part that requests one, with its row in the block."""
     block = part.block
     if block.columns & REPORTING == REPORTING:
@@ -121,7 +121,7 @@ def _asking(headers: Headers, start: int, stop: int, event: str) -> list[int]:
 
 def _report_in(
     event: str, queue: str, headers: Headers, row: int, own_id: str | None
-) -> AskedReport:
+) -> RequestedReport:
     strings, attributes = headers.strings, headers.attributes
     assert attributes is not None
     correlation_ids = strings.get(Column.CORRELATION_ID)
