@@ -1,4 +1,4 @@
-"""Where things are in a store's directory."""
+"""The layout of a store's directory."""
 
 from __future__ import annotations
 

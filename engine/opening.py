@@ -208,7 +208,7 @@ class StoreLife:
             step()
 
     def _look_at_place(self) -> None:
-        """Who does not own the store any more closes it without a change (OD4)."""
+        """Look if the store is still owned: without ownership it is closed unchanged (OD4)."""
         if not self.failed:
             self._opened.check_place()
 

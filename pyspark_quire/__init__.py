@@ -1,4 +1,4 @@
-"""Where Spark looks for `format("quire")`: it imports every top-level module `pyspark_*`.
+"""The entry for Spark's `format("quire")`: Spark imports every top-level module `pyspark_*`.
 
 One such module that fails disables the look-up of all, so this one imports nothing but PySpark, in
 whose workers it runs, and the connector itself only when the format is used.

@@ -99,13 +99,13 @@ def split_source(source: object) -> tuple[str, str | None]:
 
 
 def check_source(source: object) -> str:
-    """Where to read: "queue" or "queue/subscription"."""
+    """Check a source to read: "queue" or "queue/subscription"."""
     split_source(source)
     return cast(str, source)
 
 
 def check_sources(source: object) -> str:
-    """Where to get from: one source, or a pattern that names many."""
+    """Check a source to get from, or a pattern that names many."""
     if is_pattern(source):
         SourcePattern.of(cast(str, source))
         return cast(str, source)
@@ -313,7 +313,7 @@ def check_blocks(blocks: Iterable[object]) -> Iterator[tuple[str, Bytes]]:
 
 
 def check_reason(reason: object) -> str:
-    """Why a message is rejected."""
+    """Check the reason of a rejection."""
     if isinstance(reason, str) and _has_utf8(reason) and len(reason.encode()) <= MAX_REASON_BYTES:
         return reason
     raise InvalidArgument(
@@ -333,7 +333,7 @@ def check_seconds(seconds: object) -> float:
 
 
 def check_ack(ack: object) -> Acknowledge:
-    """When a consumer's transaction commits."""
+    """Check when a consumer's transaction commits."""
     if not isinstance(ack, str) or ack not in ("auto", "block", "lazy"):
         raise InvalidArgument(
             f'ack {ack!r:.100}: give "auto" (each message when the loop comes for the next one), '
@@ -389,7 +389,7 @@ def check_ranges(ranges: object) -> list[tuple[str, int, int]]:
 
 
 def check_ends(positions: object) -> dict[str, int]:
-    """Where to read, each with the position below which everything counts as read."""
+    """Check sources, each with the position below which everything counts as read."""
     if not isinstance(positions, Mapping):
         raise InvalidArgument(f"positions {positions!r:.100}: give a mapping of source to position")
     return {check_source(source): check_position(end) for source, end in positions.items()}
@@ -452,7 +452,7 @@ def check_preparable(durable: bool) -> None:
 
 
 def check_selector(where: object) -> str:
-    """That of a subscription; what it says is looked at by who knows the queue."""
+    """Check a subscription's selector, as text; its queue's owner parses it."""
     if isinstance(where, str) and _has_utf8(where) and len(where.encode()) <= MAX_TEXT_BYTES:
         return where
     raise InvalidArgument(

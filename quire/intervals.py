@@ -65,7 +65,7 @@ class IntervalSet:
         return list(zip(*self.bounds(), strict=True))
 
     def bounds(self) -> tuple[list[int], list[int]]:
-        """Where the intervals begin, and where they end."""
+        """Return the starts of the intervals, and their ends."""
         if not self._before:
             return self._starts.copy(), self._ends.copy()
         chunks = [*self._before, (self._starts, self._ends)]
@@ -207,7 +207,7 @@ class IntervalSet:
         return before[index] if index < len(before) else (self._starts, self._ends)
 
     def _overlapping(self, lo: int, hi: int) -> tuple[int, int, int, int]:
-        """Which overlap [lo, hi): from an index in one chunk up to an index in another, or it."""
+        """Return the overlap with [lo, hi): from a chunk and an index there to another, or it."""
         lasts = self._lasts
         if not lasts:
             return 0, bisect_right(self._ends, lo), 0, bisect_left(self._starts, hi)

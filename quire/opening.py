@@ -114,7 +114,7 @@ def _own_or_join(machine: Env, election: Election, create: bool) -> Store:
 
 
 def another_users(path: str, private: str) -> str:
-    """Why the owner of a store cannot be asked: `private`, which belongs to somebody else."""
+    """The error for a store whose owner cannot be reached: `private` belongs to somebody else."""
     return (
         f"{path} is open in a process of another user (permission denied: this process may not use "
         f"{private}); a store is its user's alone, so run this as that user"

@@ -83,7 +83,7 @@ def _seen(env: Env, lock: str) -> int | None:
 
 
 def _holder(env: Env, lock: str) -> str:
-    """Who has the store, as that process wrote down in the lock's file."""
+    """Return the holder of the store, as that process wrote it into the lock's file."""
     try:
         file = env.open_file(lock, read_only=True)
     except (QuireError, OSError):

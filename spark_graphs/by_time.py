@@ -1,4 +1,4 @@
-"""Where a read begins or ends by time: the options, and the positions that they mean in the store.
+"""The beginning or end of a read by time: options, and the positions that they mean.
 
 YJ1. A time means the first message that is kept and was committed then or later, of those that are
     there when the read is planned. A read ends before that message, and begins with it.

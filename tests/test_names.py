@@ -22,7 +22,7 @@ PLAIN_FOLDERS = (
 )  # fmt: skip
 
 # A docstring begins with a verb or a noun, and says by itself what a thing is.
-BAD_OPENING = re.compile(r"(?:What|Whether|Of)\b|See the module\b")
+BAD_OPENING = re.compile(r"(?:What|Whether|Which|Who|Where|When|Why|That|Of)\b|See the module\b")
 # Participles that stand for a thing: the thing has a noun.
 BANNED_WORDS = frozenset({"asked", "given", "heard", "said", "told"})
 

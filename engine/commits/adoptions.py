@@ -15,7 +15,7 @@ from .queue_writes import QueueWrites
 
 
 class Adoptions:
-    """Which files belong to an open transaction. Thread-safe."""
+    """The files that open transactions adopt, each by one of them. Thread-safe."""
 
     def __init__(self, env: Env, directory: str, store_id: int, places: Places) -> None:
         self._env = env

@@ -417,7 +417,7 @@ def _fitting(left: Subscription | None, part: Delivered, request: ListenedFor) -
 
 
 def _due(part: Delivered) -> NDArray[np.int64]:
-    """When its messages are due; 0: at once."""
+    """Return when the messages of a part are due; 0: at once."""
     if not part.block.columns & Column.DELIVER_AT:
         return np.zeros(part.stop - part.start, np.int64)
     due = part.block.headers_with(Column.DELIVER_AT).fixed[Column.DELIVER_AT]

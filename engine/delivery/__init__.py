@@ -1,3 +1,3 @@
-"""Which message a subscription gets next: the table of states, orders, groups, sequences."""
+"""The next message of a subscription: the table of states, orders, groups, sequences."""
 
 __all__: list[str] = []

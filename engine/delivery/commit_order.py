@@ -1,4 +1,4 @@
-"""Which positions a subscription takes next in commit order: what was returned, then the next ones.
+"""The next positions of a subscription in commit order: returned ones, then those after them.
 
 - Of what is not read below `cursor` each position is `returned`, `rejected` (it comes later),
   spent, or in flight. What is in flight stands nowhere: it is what is left.

@@ -33,7 +33,7 @@ class DeliveryCounts:
         return self.durable.failures(position) + self.memory.failures(position)
 
     def due_us(self, position: int) -> int:
-        """When it comes again, as the record of its latest failure says; 0: at once."""
+        """The time of the retry, as the record of the latest failure says; 0: at once."""
         return self.durable.due_us(position)
 
     def hidden(self, now_us: int) -> list[tuple[int, int, int]]:
@@ -41,7 +41,7 @@ class DeliveryCounts:
         return self.durable.hidden(now_us)
 
     def equal(self, start: int, end: int) -> int:
-        """Where the first positions of [start, end) with equal counts end."""
+        """Return the end of the run from `start` with equal counts."""
         end = self.durable.equal(start, end)
         return self.memory.equal(start, end) if self.memory.starts else end
 

@@ -21,7 +21,7 @@ REFUSED: Final = 255
 
 
 class DeliveryState(Enum):
-    """Where a position is. Its number is the byte that stands for it."""
+    """The state of a position. Its number is the byte that stands for it."""
 
     UNSEEN = "nothing is known of its message's headers"
     WAITING = "it waits for those that its sender has numbered before it"

@@ -233,7 +233,7 @@ class Groups:
 
     @property
     def next_due_us(self) -> int | None:
-        """When a group's rate lets it go on; None: no group waits for that."""
+        """Return when a group's rate lets it go on; None: no group waits for that."""
         return self._resting[0][0] if self._resting else None
 
     def go_on(self) -> bool:

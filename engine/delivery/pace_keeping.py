@@ -40,7 +40,7 @@ from .steady_clock import clock_us
 
 
 class StartWindow:
-    """When messages have started, as far as that counts (PK1)."""
+    """The starts of messages in the window of a rate (PK1)."""
 
     __slots__ = ("_starts", "count")
 
@@ -55,7 +55,7 @@ class StartWindow:
         return max(0, pace.max_starts - self.count)
 
     def due_us(self, pace: QueuePace, now_us: int) -> int:
-        """When one may start: now, or later."""
+        """Return the time when one may start: now, or later."""
         if self.room(pace, now_us):
             return now_us
         left = self.count - pace.max_starts
@@ -200,7 +200,7 @@ class GroupPaces:
         return most is not None and in_flight >= most
 
     def due_us(self, number: int) -> int:
-        """When its rate lets it have one more; 0: now."""
+        """Return the time when the group's rate lets it start one more; 0: now."""
         pace = self.pace
         if pace.rate is None or number == ALONE:
             return 0
@@ -210,12 +210,12 @@ class GroupPaces:
         return due_us if due_us > now_us else 0
 
     def stands(self, number: int, code: int) -> int:
-        """Where a message of the group stands among those of all groups (PK3)."""
+        """Return the place of a group's message among those of all groups (PK3)."""
         turn = max(self._turn, self._turns.get(number, 0))
         return ((code >> POSITION_BITS << TURN_BITS | turn) << POSITION_BITS) | (code & POSITIONS)
 
     def code(self, stands: int) -> int:
-        """Where it stands in the queue's order, then."""
+        """Return the place in the queue's order of a message at such a place."""
         return (stands >> POSITION_BITS + TURN_BITS << POSITION_BITS) | (stands & POSITIONS)
 
     def start(self, number: int, stands: int) -> None:

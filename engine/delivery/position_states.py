@@ -1,4 +1,4 @@
-"""Where each position of a subscription is that is not read in commit order: its state, as a byte.
+"""The states of a subscription's positions that are not read in commit order, a byte each.
 
 - PL1: `move` is the only change of what is known. It goes by the table (TR4): one that the table
   does not know raises StoreFailed, and leaves all as it was, so nothing is delivered twice.
@@ -27,7 +27,7 @@ _STATES: Final = tuple(DeliveryState)
 
 
 def those_of(*numbers: int) -> bytes:
-    """Which states are meant, for `runs`."""
+    """Return the set of these states, for `runs`."""
     return bytes(number in numbers for number in range(256))
 
 
@@ -41,7 +41,7 @@ class PositionStates:
         self.end = 0
 
     def fill(self, runs: Iterable[tuple[int, int]], state: DeliveryState, end: int) -> None:
-        """Where positions below `end` are at first; of which nobody says so is read."""
+        """Set the first states of positions below `end`; those in no run are read."""
         for start, stop in runs:
             for index in range(
                 start // POSITION_STATES_PAGE, (stop - 1) // POSITION_STATES_PAGE + 1

@@ -43,7 +43,7 @@ Ranks: TypeAlias = "NDArray[Any]"  # of int64, or of ints of any size, as object
 
 
 def code_of(position: int, rank: int) -> int:
-    """Where a message stands in the queue's order: by rank, and then by position."""
+    """The place of a message in the queue's order: by rank, and then by position."""
     return rank << POSITION_BITS | position
 
 
@@ -245,7 +245,7 @@ class Lanes:
         return sum(line.memory_bytes for line in self._lines.values())
 
     def _line(self, rank: int) -> Line:
-        """Which gets something now."""
+        """Return the line of a rank, to add positions to it."""
         line: Line | None = self._lines.get(rank)
         if line is None:
             line = self._lines[rank] = Line()

@@ -1,4 +1,4 @@
-"""Which positions a subscription takes next, where that is not simply the next one.
+"""The next positions of a subscription in other orders than that of commits.
 
 A queue whose messages are not delivered in commit order has a selection for each subscription:
 where each message is (`whereabouts`), and what is available, by rank. It is derived state, made
@@ -387,7 +387,7 @@ class Selection:
 
     @property
     def rests_until_us(self) -> int | None:
-        """When a group may go on that has started as many as it may; None: none waits for that."""
+        """Return when a group may go on that is at the limit of its rate; None: no group waits."""
         return None if self.groups is None else self.groups.next_due_us
 
     @property

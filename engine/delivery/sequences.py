@@ -51,7 +51,7 @@ NO_SEQUENCE: Final = 0
 
 
 def link_of(number: int, sender: int) -> int:
-    """Where a message stands in its sender's sequence: its number, and whose it is."""
+    """The place of a message in its sender's sequence: its number, and its sender."""
     return (number + 1) << SENDER_BITS | sender
 
 
@@ -160,7 +160,7 @@ class Sequences:
 
     @property
     def next_due_us(self) -> int | None:
-        """When there may be something overdue; None: nothing waits."""
+        """Return when something may be overdue; None: nothing waits."""
         return self._due[0][0] if self._waiting and self._due else None
 
     # Letting through

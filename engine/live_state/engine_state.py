@@ -300,7 +300,7 @@ class EngineState:
             self.ruled = {q for q in self.ruled if q is not queue and not q.dropped}
 
     def look_apart(self) -> None:
-        """Which queues are apart: those of the three kinds may have changed (between commits)."""
+        """Collect the queues of the three special kinds anew (between commits)."""
         self.apart = self.volatile | self.numbered | self.listened
 
     def _set_apart(self, queue: Queue) -> None:
@@ -344,7 +344,7 @@ class EngineState:
         self.prepared.resume_reading(self._last_start_before(opening))
 
     def _last_start_before(self, opening: int) -> int:
-        """When an owner before may have started something, by the clock that nobody sets (PK2)."""
+        """Return when an owner before may have started something, by the monotonic clock (PK2)."""
         now_us = clock_us(self._env)
         entry = self.durable.catalog.get(STORE, {}).get(LAST_START_NUMBER)
         if entry is None or entry.body["opening"] != opening - 1:
@@ -352,7 +352,8 @@ class EngineState:
         return now_us - max(0, self._env.now_us() - int(entry.body["last_start_us"]))
 
     def last_start_us(self) -> int | None:
-        """When something started at last that counts for a rate, in microseconds since the epoch.
+        """Return when something started last that counts for a rate, in microseconds since the
+        epoch.
 
         0: nothing has; None: there is no rate.
         """

@@ -1,4 +1,4 @@
-"""Where messages with a value are: of an attribute, a header field or a column, by its hash.
+"""An index of messages by a value's hash: of an attribute, a header field or a column.
 
 - AI1: it is derived, made when somebody first asks for a value, and never journaled. It knows all
   messages of the queue up to a position, read or not; what it names is looked at before it counts,

@@ -173,7 +173,7 @@ class Finder:
         first: int,
         last: int | None,
     ) -> Iterator[tuple[int, int]]:
-        """Where they may be, of what the subscription has not read, at [first, last)."""
+        """Yield the unread runs at [first, last) where matching messages may be."""
         done = queue.released if subscription is None else subscription.done
         with queue.lock:
             if done.first_gap(first) >= (queue.end_position if last is None else last):

@@ -1,4 +1,4 @@
-"""Which messages somebody asks for, where it is not simply the next one."""
+"""The choice of messages by id, by selector or by template."""
 
 from __future__ import annotations
 

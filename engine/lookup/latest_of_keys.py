@@ -1,4 +1,4 @@
-"""Which message of each key is the latest, in a topic that keeps these only (`keep_latest`).
+"""The latest message of each key, in a topic that keeps these only (`keep_latest`).
 
 - LK1: it is derived, from the blocks that are kept, and never journaled: after an opening it is
   made anew. All messages below `known` were looked at, each once, in commit order.

@@ -45,7 +45,7 @@ class Purpose(Enum):
 
 
 class Asking(NamedTuple):
-    """Who asks, and for what."""
+    """A request for messages: its transaction, its condition and its purpose."""
 
     request: DeliveryRequest
     choice: Choice
@@ -57,7 +57,7 @@ class Asking(NamedTuple):
 
 
 class ChoiceOutcome(NamedTuple):
-    """Why nothing was taken, where that is known."""
+    """The known reason why nothing was taken."""
 
     is_gone: bool = False  # the one message that was asked for will never come
     held: int | None = None  # its position, where another transaction has it

@@ -1,4 +1,4 @@
-"""Which messages a transaction has moved, of those that it has got.
+"""The messages that a transaction has moved, of those that it has got.
 
 - MM1: what was got once is moved once, and stays read with the commit: it is not given back. What
   several subscriptions gave is a message for each of them.

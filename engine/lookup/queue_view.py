@@ -103,14 +103,14 @@ class QueueView:
         return found
 
     def _note(self, last: Delivered, end: int) -> None:
-        """Where a page has ended, which the next one goes on from."""
+        """Note the position behind a page, from which the next page goes on."""
         last_id = last.block.ids(last.first_id, last.stop - 1, last.stop)[0]
         self._pages[int(last_id)] = end
         if len(self._pages) > VIEWED_PAGES:
             del self._pages[next(iter(self._pages))]
 
     def _rows(self, part: Delivered, choice: Choice, after: int | None) -> NDArray[np.int64]:
-        """Which messages of a part count, by their places in it."""
+        """Return the rows of a part that match the choice."""
         rows = rows_of(part, choice)
         wanted = None if self._subscription is None else self._subscription.wanted
         if len(rows) and wanted is not None:

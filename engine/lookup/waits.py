@@ -1,4 +1,4 @@
-"""Who waits for which message: transactions that ask for one that another transaction has.
+"""Waits for messages: transactions that ask for one that another transaction has.
 
 - WA1: a transaction waits for one message at a time, and says so here before it waits. So a circle
   of transactions that wait for each other is closed by the one that comes last, which is refused;

@@ -1,3 +1,3 @@
-"""Where messages are kept: data files and their free space, record pages, who holds what."""
+"""The places of messages: data files and their free space, record pages, pins on them."""
 
 __all__: list[str] = []

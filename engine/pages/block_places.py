@@ -1,4 +1,4 @@
-"""Where messages are: pages of the data files and files of large transactions, who holds them.
+"""The places of blocks: pages of data files, files of large transactions, and pins on them.
 
 - P1: a place is free only when the change that frees it is durable. Where that is not synced yet,
   the blocks are `held` until it is (`hold`, `settle`).

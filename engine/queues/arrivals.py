@@ -1,4 +1,4 @@
-"""Who waits for something to change in a queue: threads, and callbacks that need none."""
+"""Waits for a change of a queue: threads, and callbacks that need none."""
 
 from __future__ import annotations
 

@@ -325,7 +325,7 @@ class Queue(QueueEffects):
         self.space.limit(self.config, self._why_not("puts"))
 
     def _why_not(self, what: str) -> str:
-        """Why there can be no "puts", or no "gets", in words; "": there can."""
+        """Return why there can be no "puts", or no "gets", in words; "": there can."""
         if self.stopped:
             return self.stopped
         if not getattr(self._switches, what):
@@ -540,7 +540,7 @@ class Queue(QueueEffects):
             return space.room.wait_for(ready, timeout)
 
     def wake_all(self) -> None:
-        """Who waits for messages or for space shall look again; called under the lock."""
+        """Wake those that wait for messages or for space; called under the lock."""
         self.wake()
         if self.space.room is not None:
             self.space.room.notify_all()

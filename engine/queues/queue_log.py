@@ -37,7 +37,7 @@ ROLLBACK: Final = "ROLLBACK"
 
 
 class QueueLogPlace(NamedTuple):
-    """Where in the order (QL1)."""
+    """A place in the order (QL1)."""
 
     number: int
     position: int

@@ -109,7 +109,7 @@ class Returns:
 
     @property
     def next_us(self) -> int:
-        """When the next one is due; `NEVER_US`: none is known."""
+        """Return when the next one is due; `NEVER_US`: none is known."""
         return self._coming[0][0] if self._coming else NEVER_US
 
 

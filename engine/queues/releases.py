@@ -24,7 +24,7 @@ from .reservation import Space
 
 
 class BlockKeeper(Protocol):
-    """Who may need blocks that are released."""
+    """A user of blocks, who may need them after their release."""
 
     def keep(self, refs: Sequence[BlockRef]) -> None:
         """These are about to be free. Must not raise."""

@@ -297,7 +297,7 @@ class Subscription:
         return self.attempts.of(position) + 1
 
     def failed_run(self, start: int, end: int) -> tuple[int, int]:
-        """Where the first of [start, end) that have failed equally often end, and how often."""
+        """Return the end of the run from `start` that has failed equally often, and how often."""
         return self.attempts.equal(start, end), self.attempts.failures(start)
 
     # What nobody gets any more

@@ -121,7 +121,7 @@ class PieceReader:
                 yield Delivered(block, found.start, found.stop, first_id, piece.time_us, 1)
 
     def blocks(self, piece: Piece) -> Iterator[PieceBlock]:
-        """Where the piece's messages are, in order. Raises as `read`, also where they are read."""
+        """Yield the blocks of the piece's messages, in order. Raises as `read`, also later."""
         if piece.kind != "ltds":
             start, stop = piece.start, piece.stop
             whole = partial(self._block, piece)

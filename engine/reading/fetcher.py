@@ -108,7 +108,7 @@ class Fetcher:
             return runs
 
     def hand_out(self, asking: DeliveryRequest) -> None:
-        """Where deliveries are noted, note those of what was taken, before they happen."""
+        """Note deliveries of taken messages before they happen, where they are noted."""
         queue, subscription, runs = asking.queue, asking.subscription, asking.runs
         if subscription.most:
             self.give_back(queue, subscription, runs, HANDOUT_RUNS)
@@ -118,7 +118,7 @@ class Fetcher:
     def note_untouched(
         self, queue: Queue, subscription: Subscription, runs: Sequence[tuple[int, ...]]
     ) -> None:
-        """Where deliveries are noted: what was noted of these did not happen."""
+        """Take back the notes on these deliveries, which did not happen."""
         if subscription.most and runs:
             self._noting.take_back(queue, subscription, runs)
 

@@ -82,7 +82,7 @@ class Leases:
     def _pinned(
         self, queue: Queue, start: int, end: int, gaps: bool, pinned: ExitStack
     ) -> list[Pointer]:
-        """Where a range is; `pinned` undoes the pins of its blocks."""
+        """Return pointers to a range; `pinned` undoes the pins of its blocks."""
         if queue.is_volatile:
             raise InvalidArgument(
                 f"queue {queue.name!r} is volatile: its messages are in its owner's memory, and "

@@ -1,4 +1,4 @@
-"""Where in a queue a message is: by its commit's time, or by its id.
+"""The search for a message's position in a queue: by its commit's time, or by its id.
 
 - Both ascend with the positions, as they are given in commit order. So a few record pages are
   looked at, by bisection, and at most one block.

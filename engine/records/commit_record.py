@@ -105,7 +105,7 @@ class LoneMessage(Protocol[Q_co]):
 
     @property
     def queue(self) -> Put[Q_co]:
-        """Where it goes."""
+        """The puts of the transaction to the message's queue."""
 
 
 # A record; its first piece, in which whoever knows the commit's place in the order puts id and time

@@ -78,7 +78,7 @@ class Attempts:
         return self._at(position)[1]
 
     def due_us(self, position: int) -> int:
-        """When it comes again, as its latest failure says; 0: at once."""
+        """Return the time of the retry, as the latest failure says; 0: at once."""
         return self._at(position)[2]
 
     def _at(self, position: int) -> Tried:
@@ -87,7 +87,7 @@ class Attempts:
         return self._tried[index] if held else _NEVER
 
     def equal(self, start: int, end: int) -> int:
-        """Where the first positions of [start, end) of which the same is to be told end."""
+        """Return the end of the run from `start` with equal outcomes."""
         index = bisect_right(self._ends, start)
         if index == len(self.starts):
             return end

@@ -30,7 +30,7 @@ _ABORTED: Final = (
 
 
 def reason_of_end(kind: type[QuireError], text: str) -> str:
-    """Why the messages of a transaction failed that was ended by others than its user."""
+    """The reason why the messages of a transaction failed that others than its user ended."""
     return f"{kind.__name__}: {text}"
 
 
@@ -167,7 +167,7 @@ class Registry:
 
 
 def owner_name(owner: str | int) -> str:
-    """Who has begun it: a client by its name, or a thread of this process by its number."""
+    """Return the words for an owner: a client by name, a thread of this process by number."""
     if isinstance(owner, str):
         return owner
     names = {thread.ident: thread.name for thread in threading.enumerate()}

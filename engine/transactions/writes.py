@@ -429,7 +429,7 @@ class TransactionWrites:
             raise
 
     def leave_untouched(self, queue: Queue) -> None:
-        """Where nothing was put to it, it is as if it had not been opened."""
+        """Drop a queue's writes if nothing was put to it, as if it had not been opened."""
         written = self.by_queue.get(queue)
         if written is not None and not written.count:
             self._abandon(queue)

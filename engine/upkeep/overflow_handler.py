@@ -43,7 +43,7 @@ from .retention import Retention
 
 DROPPED_KEY: Final = "quire.dropped:{}"
 OVERFLOW: Final = "overflow"
-"""Why messages that gave way are in the dead-letter queue."""
+"""The reason of dead letters that gave way to later messages."""
 
 
 class OverflowHandler:

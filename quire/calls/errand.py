@@ -42,7 +42,7 @@ class Errand:
                 doing[thread] = before
 
     def begin(self, release: Callable[[], None]) -> bool:
-        """Who waits now can be released so, until `end`; False: nobody is to wait any more."""
+        """Let the current wait be released until `end`. Return False if the call is withdrawn."""
         with self._lock:
             if self.withdrawn:
                 return False
@@ -67,5 +67,5 @@ doing: Final[dict[int, Errand]] = {}
 
 
 def current() -> Errand | None:
-    """That of this thread."""
+    """Return the errand of this thread."""
     return doing.get(threading.get_ident()) if doing else None

@@ -431,7 +431,7 @@ class _Words:
 
 
 def rows_one_by_one(queue: str) -> InvalidArgument:
-    """Why many rows are not put with request ids."""
+    """The error for rows that are put with request ids."""
     return InvalidArgument(
         f"queue {queue!r} holds rows: put each by itself with its request_id; request_ids are for "
         "payloads of bytes"

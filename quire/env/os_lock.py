@@ -313,7 +313,7 @@ def hold_file(path: str) -> HeldDescriptor:
 
 
 def guarded_words(path: str) -> str:
-    """Why somebody else cannot guard the file."""
+    """Return why somebody else cannot guard the file."""
     return (
         f"{path} is in use by a process that owns its store, although the store's lock is free: "
         "its LOCK was removed or replaced, or the store has got another path; stop that process, "

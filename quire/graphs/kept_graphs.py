@@ -97,7 +97,7 @@ def paused_steps(store: Store, graph: str) -> set[str]:
 
 
 def pause_reason(store: Store, graph: str, step: str) -> str:
-    """Why a step has paused by itself; "": it has not, or somebody told it to."""
+    """Return why a step has paused by itself; "": it has not, or somebody has paused it."""
     found = _instructions(store, graph, "pause").get(step)
     return found if isinstance(found, str) else ""
 

@@ -1,4 +1,4 @@
-"""Where the parts of a drawn graph are: in layers from left to right, with few crossings.
+"""The layout of a drawn graph: in layers from left to right, with few crossings.
 
 The layers are those of the longest path from the left; what would close a circle is drawn
 backwards. Edges over several layers have a place of their own in those between. The order within a

@@ -58,7 +58,7 @@ class Consumed(TransactionSource[Transaction], Protocol):
 
     @property
     def integration(self) -> Integration:
-        """Which tells when something can be got."""
+        """The calls that notify when something can be got."""
 
 
 class ConsumerOptions(NamedTuple):

@@ -1,4 +1,4 @@
-"""Who listens to a queue: a place in it, the loop over what is told, or the thread that calls.
+"""Listeners of a queue: a place in it, the loop over notices, or the thread that calls back.
 
 - A listener is a place, which goes on by `Listeners.poll_notices`; nothing is queued for it
   anywhere. Between two looks it waits as a waiting get does: by `when_ready`, without a thread.
@@ -95,15 +95,15 @@ class Tells(TransactionSource[Transaction], Protocol):
 
     @property
     def listeners(self) -> HearingStore:
-        """Which tell what there is."""
+        """The calls that return notices."""
 
     @property
     def integration(self) -> Integration:
-        """Which tells when there may be more."""
+        """The calls that notify when there may be more."""
 
     @property
     def states(self) -> KeptStates:
-        """Which keep places."""
+        """The states that keep places."""
 
     def queue(self, name: str) -> QueueInfo:
         """One queue."""
@@ -148,7 +148,7 @@ class ListenerRequest(NamedTuple):
 
 
 class ListenerPlace(NamedTuple):
-    """Where a listener with a name is, as the state keeps it."""
+    """The place of a listener with a name, as the state keeps it."""
 
     source: str
     on: str
@@ -328,7 +328,7 @@ class Listener:
 
     @property
     def error(self) -> BaseException | None:
-        """Why one that calls back has ended; None: it has not, or by `close` or with its store."""
+        """The error by which one that calls back has ended; None: it has not, or was closed."""
         return self._error
 
     def get(self, timeout: Duration | None = None) -> Notice | None:

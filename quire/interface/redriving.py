@@ -36,7 +36,7 @@ from .integration import Integration
 from .lookup import Where
 
 LetterChoice: TypeAlias = Callable[[Message], bool] | Where
-"""Which dead letters: a function of a message, or what a get takes as `where`."""
+"""A choice of dead letters: a function of a message, or a condition of a get (`where`)."""
 _GIVE: Final = "give a selector, a quire.Template, a message's id, or a function of a message"
 
 
@@ -59,7 +59,7 @@ class Redrives(Protocol):
 
     @property
     def integration(self) -> Integration:
-        """Where it tells of positions."""
+        """The calls that return positions."""
 
     def browse(
         self, source: str, max_messages: int = 1000, *, start: int | None = None
@@ -85,7 +85,7 @@ class Redrives(Protocol):
 
 
 def check_chosen(chosen: object) -> Chosen | None:
-    """Which messages, in a step; also as the map that a client sends."""
+    """Check the chosen messages of a step; also as the map that a client sends."""
     if isinstance(chosen, Mapping) and chosen.keys() == {"ids", "last"}:
         chosen = Chosen(chosen["ids"], chosen["last"])
     if chosen is None:

@@ -58,7 +58,7 @@ class ScheduleChanges(ScheduleOptions, total=False):
     queue: str
     """The queue that gets the messages."""
     cron: str
-    """When, as for `create`."""
+    """The times of the messages, as for `create`."""
     payload: Bytes
     """The messages' payload."""
 

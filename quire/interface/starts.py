@@ -1,4 +1,4 @@
-"""Where in a queue a subscription begins, or is moved to: what callers give for it.
+"""The start of a subscription in a queue, or the target of its move, as callers give it.
 
 A checked start is "earliest", "latest", a position (int), "time:MICROSECONDS" or "id:NUMBER": as
 text or number it is the same everywhere, also on its way to the owner.
@@ -20,11 +20,11 @@ from quire.moments import Moment, check_moment
 
 Time = Moment
 Start = Literal["earliest", "latest"] | str | int | Moment | Message | MessageId
-"""Where a subscription begins: a word, a position (int), a time (datetime with a time zone, or
+"""The start of a subscription: a word, a position (int), a time (datetime with a time zone, or
 float seconds since 1970), or a message, its `MessageId` or "id:NUMBER"."""
 
-"""Where a subscription begins: the first message that is kept, the next one that comes, a position,
-a time, or a message."""
+"""The start of a subscription: the first message that is kept, the next one that comes, a
+position, a time, or a message."""
 
 _BY_TIME: Final = "time:"
 _BY_ID: Final = "id:"
@@ -32,7 +32,7 @@ _CHECKED: Final = r"earliest|latest|(time|id):([0-9]{1,19})"
 
 
 def check_start(start: object) -> str | int:
-    """Where a subscription begins, in its checked form."""
+    """Return the start of a subscription in its checked form."""
     if is_int(start):
         if start >= 0:
             return start

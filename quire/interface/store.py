@@ -124,7 +124,7 @@ class Store(Protocol):
 
     @property
     def listeners(self) -> Listeners:
-        """Who hears of messages that are put, or that leave."""
+        """The listeners of messages that are put, or that leave."""
         return Listeners(self)
 
     @property

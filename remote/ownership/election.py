@@ -1,4 +1,4 @@
-"""Who owns a store: an election among the processes that have it open.
+"""The election of a store's owner among the processes that have it open.
 
 - The lock of the directory alone decides. Who gets it recovers the store before anybody can join,
   so that a successor has all that its predecessor acknowledged, and all that was prepared.

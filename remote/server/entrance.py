@@ -1,4 +1,4 @@
-"""Where a server lets clients in: a socket that listens, and for a store's own one its address.
+"""The entrance of a server: a listening socket, and for a store's own one its address.
 
 EN1. The socket and the address of a store are at their paths while its owner serves it. Should
     somebody remove or replace them (a cleaner of old files), the owner sees it at its next look

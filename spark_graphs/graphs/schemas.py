@@ -1,4 +1,4 @@
-"""Which queues of a graph are typed, and what the rows of their steps must be for it.
+"""The typed queues of a graph, and the rows that their steps need.
 
 - What a typed queue gives a step are its columns and `_meta`, the header; what it takes are its
   columns, checked by names and types before the graph runs, and by values when they are written.

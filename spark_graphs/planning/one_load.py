@@ -1,4 +1,4 @@
-"""Which of the sources that Spark makes of one load this one is.
+"""The place of a source among those that Spark makes of one load.
 
 Where both sides of a join have a load's columns, Spark makes a source of it for each side. Each has
 a process of its own and the same data source, unpickled, and knows neither its query nor the other.

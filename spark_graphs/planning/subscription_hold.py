@@ -1,4 +1,4 @@
-"""Who streams by a subscription: one source at a time, for as long as its process lives.
+"""The hold on a subscription: one source streams by it, for as long as its process lives.
 
 YH1. No two sources stream a queue by the same subscription at the same time, whether they are of
     one query (each load is a source, however often its rows are used, or several: one_load.py) or

@@ -1,4 +1,4 @@
-"""Where leased messages are by now, if they are not where they were."""
+"""The new places of leased messages that have been moved."""
 
 from __future__ import annotations
 

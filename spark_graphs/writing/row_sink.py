@@ -29,7 +29,7 @@ Routes = Mapping[str, str]
 
 
 def routes(store: Store, queue: str | None, schema: StructType) -> Routes | None:
-    """Where rows of a DataFrame may go; None where they are messages of bytes.
+    """Return the schemas of the queues that the rows may go to; None: the rows hold bytes.
 
     Raises QueueNotFound with what to do, InvalidArgument for rows that fit no queue.
     """

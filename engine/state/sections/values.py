@@ -65,7 +65,7 @@ class Values(Section, frozen=True):
 
 
 def value_rows(body: memoryview | bytearray) -> Iterator[tuple[int, int, int, int, int]]:
-    """Where in a body each value is, and what is said before it."""
+    """Yield the place of each value in a body, with its number and its sizes."""
     at = format.VALUES_HEADER.size
     while at < len(body):
         number, name_bytes, key_bytes, value_bytes = format.VALUE.unpack_from(body, at)

@@ -168,7 +168,7 @@ def payload_of(reply: Message) -> Message:
 
 
 class Replying:
-    """Who waits for the reply to a request that is put."""
+    """A wait for the reply to a request that is put."""
 
     def __init__(self, store: RequestingStore, pending: PendingRequest) -> None:
         self._store = store

@@ -67,11 +67,11 @@ class SessionStore(TransactionSource[Transaction], Protocol):
 
     @property
     def admin(self) -> Admin:
-        """Which ends transactions of older openings."""
+        """The calls that end transactions of older openings."""
 
     @property
     def states(self) -> States:
-        """Which keep what is known of requests."""
+        """The states that keep what is known of requests."""
 
     def queue(self, name: str) -> QueueInfo:
         """One queue."""

@@ -82,7 +82,7 @@ def check_session(name: object) -> str:
 
 
 def check_number(number: object) -> int:
-    """That of a request. Raises InvalidArgument."""
+    """Check the number of a request. Raises InvalidArgument."""
     if type(number) is not int or not 0 < number < 1 << 63:
         raise InvalidArgument(f"request {number!r:.100}: give the number that `begin` returned")
     return number

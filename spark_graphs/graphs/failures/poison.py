@@ -1,4 +1,4 @@
-"""Which messages of a batch its step fails with: found by trying parts of it, from its first on.
+"""The search for a batch's poison messages: by trying parts of it, from its first message on.
 
 - What is named was tried alone, and failed alone. Nothing of a trial is committed.
 - A step that fails without any message, or with some of them only together, is wrong itself: no
