@@ -111,7 +111,7 @@ class LeasedStore:
         return (prepared_in(memoryview(record), self.image.path) for record in self._held)
 
     def _records(self, queue_id: int, entry: dict[str, Any]) -> Iterator[BlockRef]:
-        released = IntervalSet.from_list(self.image.rows(entry["released"], 2))
+        released = IntervalSet.from_list(self.image.runs(entry["released"]))
         for row in self.image.rows(entry["directory"], 4):
             page = PageEntry(*row)
             for ref in self._page(queue_id, page):
