@@ -175,17 +175,20 @@ class Journal:
         max_spares: int = MAX_SPARES,
         kept_back: int = 0,
         direct: bool = False,
+        generation: int = 0,
     ) -> Self:
         """Make an empty journal. What a crashed creation left there is replaced (J8).
 
-        `kept_back`: how many small files are kept for relieving groups (J9).
+        `kept_back`: how many small files are kept for relieving groups (J9). `generation`: the
+        journal's generations come after this one.
 
         Raises InvalidArgument if there is a journal with records.
         """
         geometry = checked_geometry(store_id, segment_bytes, page_size)
         own = Directory(env, directory, geometry, direct)
         create_segments(own)
-        return cls(own, RecoveredJournal([0], page_size), NO_HOOKS, max_spares, kept_back)
+        empty = RecoveredJournal([0], page_size, generation=generation)
+        return cls(own, empty, NO_HOOKS, max_spares, kept_back)
 
     @classmethod
     def recover(

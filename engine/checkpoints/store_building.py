@@ -41,8 +41,12 @@ from .store_files import create_files
 class StoreBuilder:
     """Builds one store, under its lock. `close` it at the end."""
 
-    def __init__(self, env: Env, layout: Layout, lock: FileLock, image: Checkpoint) -> None:
+    def __init__(
+        self, env: Env, layout: Layout, lock: FileLock, image: Checkpoint, generation: int
+    ) -> None:
         """Make an empty store; `image` is the state that it is to have, but for its records.
+
+        `generation`: the generations of its journal come after this one.
 
         Raises DiskFull, StoreFailed; KeyError, TypeError or ValueError for a contradictory image.
         """
@@ -51,7 +55,8 @@ class StoreBuilder:
         self._image = image
         self._settings = {name: int(image.document[name]) for name in (*FIXED, "created_us")}
         options = Options.of({name: self._settings[name] for name in FIXED})
-        create_files(Ownership(env, layout, lock), layout, options, image.store_id)
+        ownership = Ownership(env, layout, lock)
+        create_files(ownership, layout, options, image.store_id, generation)
         [lsn] = list_checkpoints(env, layout.checkpoints)
         self._empty = read_checkpoint(env, layout.checkpoints, lsn)
         self._spaces = read_spaces(self._empty)

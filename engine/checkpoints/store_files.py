@@ -223,9 +223,16 @@ def _open(ownership: Ownership, layout: Layout, request: OpenRequest) -> Opened:
 
 
 def create_files(
-    ownership: Ownership, layout: Layout, options: Options, store_id: int | None = None
+    ownership: Ownership,
+    layout: Layout,
+    options: Options,
+    store_id: int | None = None,
+    generation: int = 0,
 ) -> None:
-    """Make an empty store; its first checkpoint comes last (OD1). `store_id`: None: a new one."""
+    """Make an empty store; its first checkpoint comes last (OD1).
+
+    `store_id`: None: a new one. `generation`: its journal's generations come after this one.
+    """
     env = ownership.env
     ownership.let_go()  # of what a creation that was broken off left: it is made anew
     if env.exists(layout.checkpoints):
@@ -242,6 +249,7 @@ def create_files(
             page_size=options.page_size,
             kept_back=KEPT_BACK_SEGMENTS,
             direct=True,
+            generation=generation,
         )
     except InvalidArgument as error:
         if not env.exists(layout.journal) or not env.list_directory(layout.journal):

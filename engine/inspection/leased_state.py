@@ -47,4 +47,4 @@ def lease_state(opened: Opened, context: Context, leases: Leases, seconds: float
         leases.release(lease_id)
         raise
     number = int(snapshot.durable["number"])
-    return StateLease(lease_id, number, now_us, hash_of(values), image)
+    return StateLease(lease_id, number, now_us, hash_of(values), journal.generation, image)

@@ -102,7 +102,8 @@ class _BaseMaking:
         leased.renew(now=True)  # so all of it was under the lease
         manifest = Manifest(
             self._base, f"{leased.image.store_id:016x}", lease.number, lease.time_us,
-            lease.state_hash, self._payload_bytes, state, tables, packs, files,
+            lease.state_hash, f"{lease.generation:016x}", self._payload_bytes,
+            state, tables, packs, files,
         )  # fmt: skip
         for stored in files:  # those that were not sent, too
             self._objects.size(stored.name)

@@ -41,6 +41,7 @@ from quire.rows.open_block import open_block
 
 from . import format, table
 from .choosing import choose
+from .limits import OPENINGS_PASSED
 from .manifest import BackupInfo, Manifest, ReportProgress, StoredObject, info_of
 from .object_reading import ByteStream, ObjectReading, damaged, reading
 
@@ -192,7 +193,8 @@ class _BaseRestoring:
         image = self._image()
         prepared = image.document.pop(format.PREPARED, ())
         try:
-            builder = StoreBuilder(self._env, self._built, lock, image)
+            generation = int(self._manifest.generation, 16) + (OPENINGS_PASSED << 32)
+            builder = StoreBuilder(self._env, self._built, lock, image, generation)
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, QuireError):
                 raise

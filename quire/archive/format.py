@@ -16,7 +16,7 @@ A sealed document is one line of 16 hex digits, the checksum of all that follows
 
     store       "version" 1, "store_id" (16 hex digits), "made_us"
     manifest    "version" 1, "base", "store_id", "number", "time_us" (microseconds since the epoch),
-                "state_hash", "payload_bytes" (of all blocks and files), "state", "tables", "packs", "files".
+                "state_hash", "generation" (the journal's, 16 hex digits), "payload_bytes" (of all blocks and files), "state", "tables", "packs", "files".
                 These name objects: "name", "bytes", "checksum" (of all its bytes, 16 hex digits), for
                 files "trailer", too: the checksum of the file's trailer. Tables and packs in order
 

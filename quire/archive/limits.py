@@ -57,3 +57,7 @@ BASE_RENEW_SECONDS: Final = 60.0
 # Objects that no base names are of one that was broken off, or that is being made: the younger ones
 # are spared.
 UNNAMED_AGE_SECONDS: Final = 24 * 3600.0
+
+# A restored store numbers its openings from so many after that of the backup: a store that went on
+# had others, and of volatile queues each opening gives ids of its own. Some 2**26 are told apart.
+OPENINGS_PASSED: Final = 1 << 20

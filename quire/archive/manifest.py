@@ -37,6 +37,7 @@ class Manifest(Struct, frozen=True):
     number: int
     time_us: int
     state_hash: str
+    generation: str  # of the journal, 16 hex digits
     payload_bytes: int
     state: StoredObject
     tables: list[StoredObject]

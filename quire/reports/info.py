@@ -251,6 +251,7 @@ class StateLease(Struct, frozen=True):
     number: int  # of the latest record that it has
     time_us: int  # when that was, microseconds since the epoch
     state_hash: str  # as `verify` tells it
+    generation: int  # of the journal
     image: bytes  # the bytes of a checkpoint, whose records name places of now
 
 

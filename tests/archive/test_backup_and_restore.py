@@ -155,6 +155,24 @@ def furnish_small(store: Store) -> None:
         txn.put_many("q", [b"large" * 600] * 5)
 
 
+def test_ids_of_volatile_queues_do_not_come_again() -> None:
+    """The store goes on after its backup, and the restored one beside it: no id is given twice."""
+    env = new_machine(1)
+    given = []
+    with opened(env) as store:
+        store.create_queue("memory", kind="work", type="volatile")
+        given.append(store.put("memory", b"1"))
+        backup(store, ARCHIVE, env=env)
+    for path in (PATH, PATH, RESTORED, RESTORED):
+        if path == RESTORED and not env.exists(path):
+            restore(ARCHIVE, RESTORED, env=env)
+        with opened(env, path) as store:
+            assert store.get("memory") is None
+            given.append(store.put("memory", b"2"))
+    assert sorted(map(int, given)) == [*map(int, given)]
+    assert len({*map(int, given)}) == len(given)
+
+
 def small_store(env: SimEnv) -> list[BackupInfo]:
     """Three backups of a store with a block, a large transaction's file, and a prepared one."""
     made = []
