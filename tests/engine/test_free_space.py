@@ -55,6 +55,7 @@ class FreeSpaceModel(RuleBasedStateMachine):
         self.used: set[int] = set()
         self.deferred: set[int] = set()
         self.pins: Counter[Extent] = Counter()
+        self.kept: dict[Extent, set[int]] = {}  # by pin, the pages that somebody needs (F2)
 
     def pinned(self) -> set[int]:
         return {page for extent in self.pins for page in pages_of(extent)}
@@ -100,7 +101,7 @@ class FreeSpaceModel(RuleBasedStateMachine):
         assert first in [row[0] for row in fitting]
         if len(fitting) <= 8:
             assert first == fitting[0][0]
-        assert not taken & self.pinned()
+        assert not taken & set().union(*self.kept.values())
         self.free -= taken
         self.pending |= taken
 
@@ -151,7 +152,16 @@ class FreeSpaceModel(RuleBasedStateMachine):
     def pin(self, data: st.DataObject) -> None:
         extent = self.draw_extent(data, self.used | self.pending | self.deferred)
         self.real.pin(*extent)
+        self.note_pin(extent)
+
+    @rule()
+    def pin_all(self) -> None:
+        self.note_pin(self.real.pin_all())
+
+    def note_pin(self, extent: Extent) -> None:
         self.pins[extent] += 1
+        needed = pages_of(extent) & (self.used | self.pending | self.deferred)
+        self.kept.setdefault(extent, set()).update(needed)
 
     @precondition(lambda self: self.pins)
     @rule(data=st.data())
@@ -160,6 +170,8 @@ class FreeSpaceModel(RuleBasedStateMachine):
         self.real.unpin(*extent)
         self.pins[extent] -= 1
         self.pins += Counter()  # drops what is 0
+        if extent not in self.pins:
+            del self.kept[extent]
         freed = self.deferred - self.pinned()
         self.deferred -= freed
         self.free |= freed
