@@ -1,4 +1,4 @@
-"""What Sphinx makes of the Markdown pages and of the docstrings: `make reference`.
+"""Settings of Sphinx for the reference: Markdown pages and docstrings (`make reference`).
 
 The source folder is the repository, since pages link to one another across folders and to code.
 """

@@ -143,7 +143,7 @@ class Committer:
 
     @property
     def failed(self) -> bool:
-        """Whether what was submitted may be in the journal though it was not applied."""
+        """Return True if a change may be in the journal though it was not applied."""
         return self._journal.failed or self.sequencer.failure is not None
 
     def commit(self, transaction: Committing, plan: CommitPlan) -> None:
@@ -201,8 +201,8 @@ class Committer:
             notes: list[PendingSection] = []
             if state.listened:
                 look_before(self._reader, state.listened, reads)
-            if heard := self.heard(reads):
-                notes.append(PendingSection(SequenceNumbers(heard)))
+            if progress := self.sequence_progress(reads):
+                notes.append(PendingSection(SequenceNumbers(progress)))
             if not commit and (failures := state.prepared.failing(xid)):
                 notes.append(PendingSection(Failures(failures)))
             notes.append(DecidesSection(state.prepared, Decides(xid, commit, 0), expected))
@@ -236,11 +236,11 @@ class Committer:
         recorded = self._keep_own(note, rows)
         if not recorded:
             return
-        said = note(recorded)
+        section = note(recorded)
         try:
-            self._record([PendingSection(said)], durable=False)
+            self._record([PendingSection(section)], durable=False)
         except QuireError:
-            self._state.fold.commit(FoldedCommit(sections=(said,)), 0)
+            self._state.fold.commit(FoldedCommit(sections=(section,)), 0)
         else:
             self.after_commit()
 
@@ -262,7 +262,9 @@ class Committer:
         if self._journal.end_lsn >= self.due_lsn:
             self._after_commit()
 
-    def heard(self, reads: Sequence[Read | InFlightRange]) -> Sequence[SequenceProgress]:
+    def sequence_progress(
+        self, reads: Sequence[Read | InFlightRange]
+    ) -> Sequence[SequenceProgress]:
         """Return the progress of sequences by these reads: of each sender the last number."""
         found: dict[tuple[int, int, int], int] = {}
         numbered = self._state.numbered
@@ -277,17 +279,17 @@ class Committer:
     def _add_sections(self, plan: CommitPlan, change: TransactionChange) -> MovesSection | None:
         """Add what few transactions do to the change; return its seeks in recorded queues."""
         state, seeks = self._state, plan.seeks
-        heard: Sequence[SequenceProgress] = ()
+        progress: Sequence[SequenceProgress] = ()
         if plan.xid:
             change.check_not_volatile()
         elif state.apart:
-            heard = self.heard(change.reads)
+            progress = self.sequence_progress(change.reads)
             if state.listened:
                 look_before(self._reader, state.listened, change.reads)
             if state.volatile:
-                own, heard = apart(heard, state.volatile)
+                own, progress = apart(progress, state.volatile)
                 seeks = change.split_volatile(self._volatile, seeks, own)
-        numbers = PendingSection(SequenceNumbers(heard)) if heard else None
+        numbers = PendingSection(SequenceNumbers(progress)) if progress else None
         change.pending = [each for each in (numbers, seeks, plan.values) if each is not None]
         return seeks
 
@@ -490,7 +492,7 @@ def _reads_of(
 
 
 def _all_known(taken: Sequence[InFlightRange]) -> bool:
-    """Whether the record of each is known, as it still is: none is to be looked up."""
+    """Return True if the record of each is known, as it still is: none is to be looked up."""
     for _, _, _, _, queue, _, record, epoch in taken:
         if record is None or epoch != queue.epoch:
             return False

@@ -87,7 +87,7 @@ class Definition(Struct, eq=False):
 
     @property
     def relieves(self) -> bool:
-        """Where something goes by it."""
+        """Return True if a definition is removed."""
         return any(made.body is None for made in self.changes)
 
     def place(self) -> None:
@@ -116,7 +116,7 @@ class Definition(Struct, eq=False):
         self.state.coming_bytes -= growth
 
     def _apart(self) -> tuple[list[CatalogChange], list[CatalogChange]]:
-        """What is recorded, and what is temporary."""
+        """Return the changes to record, and the temporary ones."""
         recorded = [made for made in self.changes if made.key < TEMPORARY_IDS]
         return recorded, [made for made in self.changes if made.key >= TEMPORARY_IDS]
 
@@ -155,7 +155,7 @@ def _by_sequence(queue: DurableQueue, made: CatalogChange) -> bool:
 
 
 class Definitions:
-    """See the module. Thread-safe."""
+    """Makes, drops and subscribes to queues. Thread-safe."""
 
     def __init__(self, env: Env, state: EngineState, committer: Committer, most_bytes: int) -> None:
         self._env = env
@@ -233,7 +233,7 @@ class Definitions:
         return self._latest_us
 
     def _is_volatile(self, queue: NewQueue) -> bool:
-        """Whether its messages are to be in memory only. Raises InvalidArgument."""
+        """Return True if its messages are to be in memory only. Raises InvalidArgument."""
         properties = queue.properties
         is_volatile = type_named(properties.type).is_volatile
         if not is_volatile and not properties.persistent:
@@ -400,19 +400,19 @@ class Definitions:
         return released
 
     def subscribe(
-        self, starts: Mapping[tuple[str, str], str | int], asked: Mapping[str, bool | str]
+        self, starts: Mapping[tuple[str, str], str | int], form: Mapping[str, bool | str]
     ) -> list[int]:
         """Make subscriptions, by queue and name; where there is one already, it stays as it is.
 
-        `asked`: what is said of their form. The numbers of those that were made. Raises
+        `form`: the options of their form. Returns the numbers of those that were made. Raises
         SubscriptionExists where one that is there has another form.
         """
         state = self._state
-        options = {k: v for k, v in asked.items() if v != getattr(SHARED, k)}
+        options = {k: v for k, v in form.items() if v != getattr(SHARED, k)}
         all_there = SubscriptionExists("all of them are there already")
         for (queue, subscription), start in starts.items():
             target = definition_checks.topic_named(state, queue)
-            definition_checks.check_where(target, asked.get("where"))
+            definition_checks.check_where(target, form.get("where"))
             if start != "earliest" and subscription not in target.named:
                 begin = target.end_position if start == "latest" else int(start)
                 target.releases.check_beginning(begin)
@@ -423,7 +423,7 @@ class Definitions:
             for (queue, subscription), start in starts.items():
                 found = definition_checks.topic_named(state, queue)
                 if subscription in found.named:
-                    definition_checks.check_form(queue, found.named[subscription], asked)
+                    definition_checks.check_form(queue, found.named[subscription], form)
                     continue
                 position = int({"earliest": 0, "latest": found.end_position}.get(str(start), start))
                 if position > found.end_position:
@@ -577,7 +577,7 @@ class Definitions:
         return len(marks)
 
     def _are_temporary(self, names: Iterable[str]) -> Callable[[], bool]:
-        """What tells whether all of these are; who is not there any more is refused later."""
+        """Return a check that all of these are temporary; a missing one is refused later."""
         queues = self._state.names
         return lambda: all(name in queues and queues[name].is_temporary for name in names)
 

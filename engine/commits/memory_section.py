@@ -82,7 +82,7 @@ class MemorySection:
         self.transaction_id = transaction_id
         self.written = written
         self.reads = reads
-        self.sections = sections if moves is None else (moves.said, *sections)
+        self.sections = sections if moves is None else (moves.content, *sections)
         self.first_id = self.time_us = 0
         self.groups: list[tuple[DurableQueue, list[Part]]] = []
 

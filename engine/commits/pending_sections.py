@@ -29,7 +29,7 @@ from quire.limits import CHECKPOINT_INTERVAL_BYTES, SEQUENCE_SENDERS
 class PendingSection:
     """A section on its way into the journal, in the steps of a commit."""
 
-    __slots__ = ("body", "growth", "room", "said")
+    __slots__ = ("body", "content", "growth", "room")
 
     room: int
     """1: it takes room on the disk; -1: it makes some, and may go on where the disk is full."""
@@ -42,14 +42,14 @@ class PendingSection:
     takes_effect = True
     """False: another section brings about what it says."""
 
-    said: Section
+    content: Section
     """It is folded when the record is durable; `place` may put another one here."""
     body: bytes | bytearray
     """Its bytes in the record, if any; `place` may fill some of them in."""
 
-    def __init__(self, said: Section, room: int = 0, growth: int = 0) -> None:
-        self.said = said
-        self.body = said.pack()
+    def __init__(self, content: Section, room: int = 0, growth: int = 0) -> None:
+        self.content = content
+        self.body = content.pack()
         self.room = room
         self.growth = growth
 
@@ -74,7 +74,7 @@ class MovesSection(PendingSection):
 
     __slots__ = ("_coming_bytes", "_state", "_strict", "comes_first")
 
-    said: Seeks
+    content: Seeks
 
     def __init__(self, state: EngineState, seeks: Sequence[Seek], strict: Collection[int]) -> None:
         super().__init__(Seeks(seeks), room=-1)
@@ -85,8 +85,8 @@ class MovesSection(PendingSection):
 
     def split(self, queues: Container[int]) -> tuple[MovesSection | None, MovesSection | None]:
         """Return the moves in other queues, and those in these; None: there are none."""
-        own = [seek for seek in self.said.seeks if seek.queue_id in queues]
-        others = [seek for seek in self.said.seeks if seek.queue_id not in queues]
+        own = [seek for seek in self.content.seeks if seek.queue_id in queues]
+        others = [seek for seek in self.content.seeks if seek.queue_id not in queues]
         return (
             MovesSection(self._state, others, self._strict) if others else None,
             MovesSection(self._state, own, self._strict) if own else None,
@@ -94,12 +94,12 @@ class MovesSection(PendingSection):
 
     def passed(self) -> list[Read]:
         """Return the reads that it makes at most."""
-        return [Read(seek[0], seek[1], 0, seek[2]) for seek in self.said.seeks]
+        return [Read(seek[0], seek[1], 0, seek[2]) for seek in self.content.seeks]
 
     def check(self) -> None:
         """Raises QueueNotFound, SubscriptionNotFound, PositionLost."""
         growth = 0
-        for queue_id, subscription_id, position in self.said.seeks:
+        for queue_id, subscription_id, position in self.content.seeks:
             queue = self._state.durable.queues.get(queue_id)
             if queue is None:
                 raise QueueNotFound("a queue whose subscription is moved was dropped: roll back")
@@ -147,7 +147,7 @@ class ValuesSection(PendingSection):
 
     __slots__ = ("_marks", "_order", "_reads", "_settings", "_xid", "takes_effect")
 
-    said: Values  # the numbers are right once it has its place
+    content: Values  # the numbers are right once it has its place
     body: bytearray
 
     def __init__(
@@ -177,7 +177,7 @@ class ValuesSection(PendingSection):
         for (at, *_), number in zip(value_rows(self.body), numbers, strict=True):
             format.NUMBER.pack_into(self.body, at, number)
         pairs = zip(numbers, self._settings, strict=True)
-        self.said = Values([ValueSet(number, *one) for number, one in pairs])
+        self.content = Values([ValueSet(number, *one) for number, one in pairs])
 
     def withdraw(self) -> None:
         self._order.unplace(self, self._marks)
@@ -206,9 +206,9 @@ class HeldSection(PendingSection):
         self._is_placed = True
 
     def place(self, first_id: int, time_us: int) -> None:
-        sets = () if self._values is None else self._values.said.sets
+        sets = () if self._values is None else self._values.content.sets
         record = self._held.record._replace(prepared_us=time_us, sets=sets)
-        self._held.record, self.said = record, Prepares(record)
+        self._held.record, self.content = record, Prepares(record)
 
     def withdraw(self) -> None:
         if self._is_placed:
@@ -224,13 +224,13 @@ class DecidesSection(PendingSection):
 
     __slots__ = ("_expected", "_order", "_prepared", "messages")
 
-    said: Decides
+    content: Decides
     body: bytearray
 
     def __init__(
-        self, order: PreparedTransactions, said: Decides, expected: PreparedTransaction | None
+        self, order: PreparedTransactions, content: Decides, expected: PreparedTransaction | None
     ) -> None:
-        super().__init__(said, room=-1)  # what it is about has its place already
+        super().__init__(content, room=-1)  # what it is about has its place already
         self._order = order
         self._expected = expected
         self._prepared: PreparedTransaction | None = None
@@ -238,13 +238,13 @@ class DecidesSection(PendingSection):
 
     def check(self) -> None:
         """Raises TransactionNotFound."""
-        self._prepared = prepared = self._order.decide(self.said.xid, self._expected)
-        self.said = said = replace(self.said, messages=prepared.record.messages)
-        if said.commit:
-            self.messages = said.messages
+        self._prepared = prepared = self._order.decide(self.content.xid, self._expected)
+        self.content = content = replace(self.content, messages=prepared.record.messages)
+        if content.commit:
+            self.messages = content.messages
 
     def place(self, first_id: int, time_us: int) -> None:
-        self.body[:] = self.said.pack()
+        self.body[:] = self.content.pack()
 
     def withdraw(self) -> None:
         if self._prepared is not None:
@@ -256,7 +256,7 @@ def pack_sections(
     sections: Sequence[PendingSection], attachment: Attachment | None = None
 ) -> list[bytearray | bytes]:
     """The pieces of a record for those that have bytes: none if none has."""
-    bodies = [(section.said.kind, section.body) for section in sections if section.body]
+    bodies = [(section.content.kind, section.body) for section in sections if section.body]
     if attachment is not None:
         bodies.append((attachment.kind, attachment.pack()))
     return section_pieces(bodies)

@@ -66,11 +66,11 @@ class TransactionChange:
     applied: bool
 
     def split_volatile(
-        self, volatile: Volatile, seeks: MovesSection | None, heard: Sequence[SequenceProgress]
+        self, volatile: Volatile, seeks: MovesSection | None, progress: Sequence[SequenceProgress]
     ) -> MovesSection | None:
         """Move the share in volatile queues to `memory`; return the seeks in other queues.
 
-        `heard`: what it reads of their sequences.
+        `progress`: what it reads of their sequences.
         """
         queues = volatile.state.volatile
         put = [part for part in self.written if part.queue.queue_id in queues]
@@ -79,7 +79,7 @@ class TransactionChange:
         if seeks is not None:
             seeks, moved = seeks.split(queues)
         if put or read or moved is not None:
-            numbers = [SequenceNumbers(heard)] if heard else []
+            numbers = [SequenceNumbers(progress)] if progress else []
             self.memory = MemorySection(volatile, self.transaction_id, put, read, moved, numbers)
             self.reads = others
             if put:
@@ -100,7 +100,7 @@ class TransactionChange:
 
     @property
     def relieves(self) -> bool:
-        """Whether it makes room on the disk and takes none."""
+        """Return True if it makes room on the disk and takes none."""
         if self.groups:
             return False
         rooms = [section.room for section in self.pending]
@@ -112,7 +112,7 @@ class TransactionChange:
 
     @property
     def comes_first(self) -> bool:
-        """Whether what it checks must not be changed by others of its group."""
+        """Return True if others of its group must not change what it checks."""
         if self.memory is not None and self.memory.comes_first:
             return True
         for section in self.pending:  # noqa: SIM110 - a generator would take longer than the look
@@ -166,7 +166,7 @@ class TransactionChange:
                 remember(address + offset, data)
         pending, state = self.pending, self.state
         if pending:
-            self.sections = [section.said for section in pending if section.takes_effect]
+            self.sections = [section.content for section in pending if section.takes_effect]
         state.fold.commit(self, address, OPEN)
         if self.entries:
             state.unplace_entries(self.entries)

@@ -33,7 +33,7 @@ def test_canary_of_a_record_without_its_values(monkeypatch: pytest.MonkeyPatch, 
 
     def without_values(sections: Sequence[PendingSection], *attachment: Any) -> Any:
         return pack_sections(
-            [each for each in sections if each.said.kind != format.VALUES], *attachment
+            [each for each in sections if each.content.kind != format.VALUES], *attachment
         )
 
     monkeypatch.setattr("quire.engine.commits.committer.pack_sections", without_values)
