@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 
 from quire.archive.objects import open_objects
@@ -10,12 +11,12 @@ from quire.env import Env, check_env
 from quire.errors import ArchiveCorrupt, StoreCorrupt
 from quire.reports.info import Report
 
-from . import format, table
-from .manifest import FoundManifest, StoredObject, manifests, names_of
+from . import table
+from .manifest import FoundManifest, StoredObject, manifests, names_of, own_objects
 from .object_reading import ObjectReading, reading
 
 
-def verify(url: str, *, env: Env | None = None) -> Report:
+def verify(url: str | os.PathLike[str], *, env: Env | None = None) -> Report:
     """Read and check all backups in the archive at `url`.
 
     What is missing or damaged is told in the report's `findings`, by name; `ok` means that there is
@@ -29,7 +30,7 @@ def verify(url: str, *, env: Env | None = None) -> Report:
         for each in found:
             _check(each, read, good, report)
         named, unnamed = names_of(found), 0
-        for listed in objects.list():
+        for listed in own_objects(objects):
             unnamed += listed.name not in named
     report.checked.update(
         backups=len(found), objects=len(good), bytes=sum(each.bytes for each in good.values())
@@ -70,5 +71,3 @@ def _check(
             find(f"backup {manifest.base}: {error}")
         else:
             good[stored.name] = stored
-    if len(manifest.tables) != len(manifest.packs):
-        find(f"backup {manifest.base}: {format.manifest_name(manifest.base)} contradicts itself")

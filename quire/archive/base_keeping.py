@@ -5,10 +5,12 @@
   this, each backup that is listed is whole, and what is left the next time removes.
 - BK3: objects that no backup ever named may be of one that is being made: they are removed once
   they are a day old.
+- BK4: nothing is removed but what an archive makes: other files of its directory stay.
 """
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 
 from quire.archive.objects import open_objects
@@ -18,10 +20,12 @@ from quire.moments import Duration
 
 from . import format
 from .limits import UNNAMED_AGE_SECONDS
-from .manifest import BackupInfo, manifests, names_of
+from .manifest import BackupInfo, manifests, names_of, own_objects
 
 
-def keep(url: str, seconds: Duration, *, env: Env | None = None) -> list[BackupInfo]:
+def keep(
+    url: str | os.PathLike[str], seconds: Duration, *, env: Env | None = None
+) -> list[BackupInfo]:
     """Remove the backups that are older than so many seconds; the removed ones.
 
     The newest one stays, whatever its age, and so does one whose manifest is damaged. Objects that
@@ -43,7 +47,7 @@ def keep(url: str, seconds: Duration, *, env: Env | None = None) -> list[BackupI
         spared = [format.FILES, *damaged] if damaged else []  # nobody knows what it names
         objects.delete(
             listed.name
-            for listed in list(objects.list())
+            for listed in list(own_objects(objects))
             if listed.name not in left
             and (listed.name in released or listed.modified_us < youngest_us)
             and not any(part in listed.name for part in spared)

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from functools import partial
@@ -17,7 +18,13 @@ from typing import Any
 
 from xxhash import xxh3_64
 
-from quire.archive.objects import ObjectBytes, Objects, create_own, open_objects
+from quire.archive.objects import (
+    ObjectBytes,
+    Objects,
+    check_outside,
+    create_own,
+    open_objects,
+)
 from quire.engine.records import format as records
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.checkpoint_file import IntegerRuns, encode
@@ -44,7 +51,7 @@ from .table import TableBuilder
 
 def backup(
     store: Store,
-    url: str,
+    url: str | os.PathLike[str],
     *,
     report: ReportProgress | None = None,
     env: Env | None = None,
@@ -56,9 +63,9 @@ def backup(
     the bytes that are done, and how many there are, nearly.
 
     Until it returns there is no such backup; what a failure leaves in the archive the next `keep`
-    removes. Raises ArchiveFailed, ArchiveRefused for another store's archive, DiskFull where the
-    archive is a directory, StoreCorrupt for damage in the store, and PositionLost or ConnectionLost
-    where the store's owner ends meanwhile.
+    removes. Raises ArchiveFailed, ArchiveRefused for another store's archive, InvalidArgument for a
+    place in the store's directory, DiskFull where the archive is a directory, StoreCorrupt for
+    damage in the store, and PositionLost or ConnectionLost where the store's owner ends meanwhile.
     """
     machine = check_env(env)
     if not isinstance(store, StoreObject):
@@ -67,6 +74,7 @@ def backup(
             "it once more, in a thread"
         )
     with closing(open_objects(url, machine)) as objects:
+        check_outside(objects, machine, store.path)
         check_store(objects, machine, store.integration.store_id)
         known = [each.manifest for each in manifests(objects) if each.manifest is not None]
         with suppress(ResourceExhausted):

@@ -11,12 +11,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import struct
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 
-from quire.archive.objects import open_objects
+from quire.archive.objects import check_outside, open_objects
 from quire.engine.checkpoints.store_building import StoreBuilder
 from quire.engine.checkpoints.store_files import errors_of_path
 from quire.engine.layout import Layout
@@ -46,10 +49,19 @@ from .manifest import BackupInfo, Manifest, ReportProgress, StoredObject, info_o
 from .object_reading import ByteStream, ObjectReading, damaged, reading
 
 RESTORING = ".restoring-"
+_IMPOSSIBLE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+"""Errors of values that no store has."""
 
 
 def restore(
-    url: str,
+    url: str | os.PathLike[str],
     path: str | os.PathLike[str],
     *,
     number: int | None = None,
@@ -67,8 +79,11 @@ def restore(
     ArchiveCorrupt, ArchiveFailed, InvalidArgument, StoreLocked where another restore to that path
     is under way, DiskFull, StoreFailed.
     """
-    machine, target = check_env(env), Layout(os.fspath(path))
+    machine = check_env(env)
+    named = Layout(os.fspath(path) if isinstance(path, os.PathLike) else path)
+    target = Layout(machine.real_path(named.path))
     with closing(open_objects(url, machine)) as objects:
+        check_outside(objects, machine, target.path)
         manifest = choose(objects, number, time)
         with errors_of_path(target):
             _check_free(machine, target)
@@ -89,10 +104,12 @@ def _restore(
         lock = env.lock(built.lock, "quire restore")
         try:
             _BaseRestoring(env, built, manifest, read, report).run(lock)
-            _verify(env, built, manifest)
-            if env.exists(target.path):  # an empty directory
-                env.remove(target.path)
-            env.rename(built.path, target.path)
+            with _contradictions(manifest):
+                _verify(env, built, manifest)
+            with errors_of_path(target):
+                if env.exists(target.path):  # an empty directory
+                    env.remove(target.path)
+                env.rename(built.path, target.path)
         finally:
             lock.release()
     except BaseException:
@@ -109,7 +126,10 @@ def _restore(
 
 
 def _check_free(env: Env, target: Layout) -> None:
-    if env.exists(target.path) and env.list_directory(target.path):
+    if env.exists(target.path):
+        with suppress(NotADirectoryError):
+            if not env.list_directory(target.path):
+                return
         raise InvalidArgument(
             f"{target.path} is there already: give a new path, or move what is there away"
         )
@@ -117,9 +137,9 @@ def _check_free(env: Env, target: Layout) -> None:
 
 def _remove_leftovers(env: Env, target: Layout) -> None:
     """Remove what restores to this path have left that were broken off (BR1)."""
-    prefix = target.path.rpartition("/")[2] + RESTORING
+    left_name = re.compile(re.escape(target.path.rpartition("/")[2] + RESTORING) + "[0-9a-f]{16}")
     for name in env.list_directory(target.parent):
-        if name.startswith(prefix):
+        if left_name.fullmatch(name):
             left = Layout(f"{target.parent.rstrip('/')}/{name}")
             if env.is_locked(left.lock):
                 raise StoreLocked(
@@ -129,17 +149,34 @@ def _remove_leftovers(env: Env, target: Layout) -> None:
 
 
 def remove_tree(env: Env, path: str) -> None:
-    """Remove a directory, if it is there, and all that is in it."""
+    """Remove a directory, if it is there, and all that is in it; symbolic links as such."""
     try:
-        names = env.list_directory(path)
-    except NotADirectoryError:
         env.remove(path)
-        return
     except FileNotFoundError:
         return
-    for name in names:
-        remove_tree(env, f"{path}/{name}")
-    env.remove(path)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        for name in env.list_directory(path):
+            remove_tree(env, f"{path}/{name}")
+        env.remove(path)
+
+
+@contextmanager
+def _contradictions(manifest: Manifest) -> Iterator[None]:
+    """Raise ArchiveCorrupt in the block for a state whose values cannot be: its bytes are whole."""
+    try:
+        yield
+    except (StoreCorrupt, InvalidArgument) as error:
+        raise _contradiction(manifest, error) from error
+    except QuireError:
+        raise
+    except _IMPOSSIBLE as error:
+        raise _contradiction(manifest, error) from error
+
+
+def _contradiction(manifest: Manifest, error: Exception) -> ArchiveCorrupt:
+    return damaged(manifest.state.name, f"it contradicts itself ({error!r:.200})")
 
 
 def _verify(env: Env, built: Layout, manifest: Manifest) -> None:
@@ -192,20 +229,15 @@ class _BaseRestoring:
         """Build it, durably but for its name."""
         image = self._image()
         prepared = image.document.pop(format.PREPARED, ())
-        try:
+        with _contradictions(self._manifest):
             generation = int(self._manifest.generation, 16) + (OPENINGS_PASSED << 32)
             builder = StoreBuilder(self._env, self._built, lock, image, generation)
-        except (KeyError, TypeError, ValueError) as error:
-            if isinstance(error, QuireError):
-                raise
-            raise damaged(
-                self._manifest.state.name, f"it contradicts itself ({error!r})"
-            ) from error
         with closing(builder):
             for stored in self._manifest.files:
                 self._copy_file(stored)
             addresses = self._place_blocks(builder)
-            builder.finish(_placed(prepared, addresses))
+            with _contradictions(self._manifest):
+                builder.finish(_placed(prepared, addresses))
 
     def _image(self) -> Checkpoint:
         stored = self._manifest.state
@@ -241,14 +273,16 @@ class _BaseRestoring:
             data = stream.take(rows.bytes)
             for queue_id, ref in table.rows(data, rows.name, self._store_id, number):
                 if ref.kind == records.LTDS:
-                    builder.add_file(queue_id, ref)
+                    with _contradictions(manifest):
+                        builder.add_file(queue_id, ref)
                     continue
                 block = self._block(stream.take(ref.length), ref, pack.name)
                 end += len(block)
-                if queue_id == format.PREPARED_QUEUE:
-                    addresses += builder.place([block])
-                else:
-                    builder.add_block(queue_id, ref, block)
+                with _contradictions(manifest):
+                    if queue_id == format.PREPARED_QUEUE:
+                        addresses += builder.place([block])
+                    else:
+                        builder.add_block(queue_id, ref, block)
                 self._advance(len(block))
             if end != pack.bytes:
                 raise damaged(pack.name, "it is not as long as its records say")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import closing
 from datetime import UTC, datetime
 
@@ -14,7 +15,7 @@ from quire.moments import Moment, check_moment
 from .manifest import BackupInfo, FoundManifest, Manifest, manifests
 
 
-def backups(url: str, *, env: Env | None = None) -> list[BackupInfo]:
+def backups(url: str | os.PathLike[str], *, env: Env | None = None) -> list[BackupInfo]:
     """Return the backups of the archive at `url`, the oldest first.
 
     One whose manifest is damaged has the reason in `damage`. Raises ArchiveFailed.

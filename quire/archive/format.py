@@ -45,6 +45,7 @@ A record whose messages are all released is in no table. A queue's records may g
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import Final
 
@@ -58,13 +59,25 @@ STORE: Final = "store"
 BASES: Final = "bases/"
 PACKS: Final = "packs/"
 FILES: Final = "files/"
+PROBE: Final = "probe/"
 MANIFEST: Final = "manifest"
 PREPARED: Final = "prepared"
 PREPARED_QUEUE: Final = 0
 
+_BASE: Final = "[0-9a-f]{16}-[0-9a-f]{16}"
+_NAME: Final = re.compile(
+    rf"{BASES}{_BASE}/(?:manifest|state|table-[0-9]{{8,}})|{PACKS}{_BASE}-[0-9]{{8,}}"
+    rf"|(?:{FILES}|{PROBE})[0-9a-f]{{16}}"
+)
+
 assert TABLE_HEADER.size == 32
 assert TABLE_RUN.size == 8
 assert PACK_NUMBER.size == 64
+
+
+def is_name(name: str) -> bool:
+    """Return True for the name of an object that is or was part of a base, or a probe."""
+    return _NAME.fullmatch(name) is not None
 
 
 def table_name(base: str, number: int) -> str:

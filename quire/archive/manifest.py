@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import ArchiveCorrupt, ArchiveRefused, ObjectNotFound
+from quire.limits import MAX_TIME_US
 
 from . import format
-from .objects import Objects, probe
+from .limits import MAX_CREATE_BYTES
+from .objects import ObjectInfo, Objects, probe
 
 T = TypeVar("T")
 ReportProgress: TypeAlias = Callable[[int, int], None]
 """Called now and then with the bytes that are done, and how many there are, nearly."""
 
 
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+_Time: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_TIME_US)]
+_Hex: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
+
+
 class StoredObject(Struct, frozen=True, omit_defaults=True):
     """An object that a manifest names."""
 
     name: str
-    bytes: int
-    checksum: str
+    bytes: _Count
+    checksum: _Hex
     trailer: str = ""  # of a large transaction's file: the checksum of its trailer
 
 
@@ -33,17 +40,31 @@ class Manifest(Struct, frozen=True):
     """All of a base."""
 
     base: str
-    store_id: str
-    number: int
-    time_us: int
+    store_id: _Hex
+    number: _Count
+    time_us: _Time
     state_hash: str
-    generation: str  # of the journal, 16 hex digits
-    payload_bytes: int
+    generation: _Hex  # of the journal
+    payload_bytes: _Count
     state: StoredObject
     tables: list[StoredObject]
     packs: list[StoredObject]
     files: list[StoredObject]
     version: int = format.VERSION
+
+    def __post_init__(self) -> None:
+        """Raise ValueError unless it names what a base of that name has, and nothing else."""
+        names = [stored.name for stored in self.objects()]
+        count, files = len(self.packs), names[1 + 2 * len(self.packs) :]
+        expected = [
+            format.state_name(self.base),
+            *(format.table_name(self.base, number) for number in range(count)),
+            *(format.pack_name(self.base, number) for number in range(count)),
+        ]
+        if names[: len(expected)] != expected or not all(map(format.is_name, names)):
+            raise ValueError("it names what is not of its backup")
+        if not all(name.startswith(format.FILES) for name in files) or len(files) != len({*files}):
+            raise ValueError("its files are not those of large transactions")
 
     def objects(self) -> list[StoredObject]:
         """Return all objects that it names."""
@@ -102,7 +123,7 @@ def unsealed(kind: type[T], data: bytes, name: str) -> T:
                 "newer one"
             )
         return msgspec.json.decode(text, type=kind)
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise ArchiveCorrupt(f"the archive's object {name} is damaged ({error})") from None
 
 
@@ -110,11 +131,11 @@ def check_store(objects: Objects, env: Env, store_id: int) -> None:
     """Make the archive this store's, if it is nobody's. Raises ArchiveRefused for another's."""
     own = f"{store_id:016x}"
     try:
-        data = objects.read(format.STORE)
+        data = _read(objects, format.STORE)
     except ObjectNotFound:
         probe(objects, env)
         objects.create(format.STORE, sealed(_StoreDocument(own, env.now_us())))
-        data = objects.read(format.STORE)
+        data = _read(objects, format.STORE)
     found = unsealed(_StoreDocument, data, format.STORE)
     if found.store_id != own:
         raise ArchiveRefused(
@@ -128,10 +149,10 @@ def manifests(objects: Objects) -> list[FoundManifest]:
     found = []
     for listed in objects.list(format.BASES):
         base, _, name = listed.name.removeprefix(format.BASES).partition("/")
-        if name != format.MANIFEST:
+        if name != format.MANIFEST or not format.is_name(listed.name):
             continue
         try:
-            manifest = unsealed(Manifest, objects.read(listed.name), listed.name)
+            manifest = unsealed(Manifest, _read(objects, listed.name), listed.name)
             if manifest.base != base:
                 raise ArchiveCorrupt(f"the archive's object {listed.name} is another base's")
         except ObjectNotFound:  # removed meanwhile
@@ -143,12 +164,21 @@ def manifests(objects: Objects) -> list[FoundManifest]:
     return sorted(found, key=lambda each: (each.info.time_us, each.info.number, each.info.base))
 
 
+def own_objects(objects: Objects) -> Iterator[ObjectInfo]:
+    """Yield the objects that an archive makes: others may be in the same place."""
+    for prefix in (format.BASES, format.PACKS, format.FILES, format.PROBE):
+        for listed in objects.list(prefix):
+            if format.is_name(listed.name):
+                yield listed
+
+
+def _read(objects: Objects, name: str) -> bytes:
+    """Return a small document, or so much of a large object that it is damaged."""
+    return objects.read(name, 0, MAX_CREATE_BYTES + 1)
+
+
 def _damaged(base: str, time_us: int, reason: str) -> BackupInfo:
-    try:
-        number = int(base.partition("-")[0], 16)
-    except ValueError:
-        number = 0
-    return BackupInfo(base, number, time_us, damage=reason)
+    return BackupInfo(base, int(base[:16], 16), time_us, damage=reason)
 
 
 def info_of(manifest: Manifest) -> BackupInfo:

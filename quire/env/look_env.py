@@ -191,6 +191,9 @@ class LookEnv:
     def file_system(self, path: str) -> str:
         return ""  # of nothing that is written: wherever it lies it can be looked at
 
+    def real_path(self, path: str) -> str:
+        return self._machine.real_path(path)
+
     def modified_us(self, path: str) -> int:
         return self._machine.modified_us(path)
 

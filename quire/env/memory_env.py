@@ -201,6 +201,9 @@ class MemoryEnv:
     def file_system(self, path: str) -> str:
         return "memory"
 
+    def real_path(self, path: str) -> str:
+        return path
+
     def modified_us(self, path: str) -> int:
         if path not in self._files:
             raise FileNotFoundError(path)

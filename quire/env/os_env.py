@@ -150,6 +150,9 @@ class OsEnv:
     def file_system(self, path: str) -> str:
         return file_system_of(path)
 
+    def real_path(self, path: str) -> str:
+        return os.path.realpath(path)
+
     def modified_us(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1000
 

@@ -197,6 +197,9 @@ class Env(Protocol):
         Empty where that is not known (`quire.env.file_systems`).
         """
 
+    def real_path(self, path: str) -> str:
+        """Return the absolute path of what the path names, or would, without symbolic links."""
+
     def modified_us(self, path: str) -> int:
         """Return the time of the file's last change, in microseconds since 1970."""
 

@@ -13,6 +13,7 @@ SE4. Nothing passes but what is asked for: time goes on by a microsecond per loo
 from __future__ import annotations
 
 import errno
+import posixpath
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Literal
@@ -370,6 +371,9 @@ class SimEnv:
 
     def file_system(self, path: str) -> str:
         return self.file_system_kind
+
+    def real_path(self, path: str) -> str:
+        return posixpath.normpath(f"/{path}")
 
     def modified_us(self, path: str) -> int:
         with self.guard:

@@ -1,7 +1,15 @@
 """Objects: named bytes in an object store or a directory, which an archive is made of."""
 
 from .exclusive import create_own, probe
-from .opening import open_objects
+from .opening import check_outside, open_objects
 from .seam import ObjectBytes, ObjectInfo, Objects
 
-__all__ = ["ObjectBytes", "ObjectInfo", "Objects", "create_own", "open_objects", "probe"]
+__all__ = [
+    "ObjectBytes",
+    "ObjectInfo",
+    "Objects",
+    "check_outside",
+    "create_own",
+    "open_objects",
+    "probe",
+]

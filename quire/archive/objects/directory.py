@@ -22,7 +22,7 @@ from quire.archive.limits import TEMPORARY_AGE_SECONDS
 from quire.env import Env, File
 from quire.errors import ArchiveFailed, ObjectNotFound, ResourceExhausted, StoreError
 
-from .names import check_name, check_prefix, check_small
+from .names import check_name, check_prefix, check_small, is_name
 from .seam import ObjectBytes, ObjectInfo
 
 TEMPORARY: Final = ".tmp"
@@ -38,8 +38,8 @@ class DirectoryObjects:
     def __init__(self, path: str, env: Env) -> None:
         self.url = path
         self._env = env
-        self._root = path.rstrip("/") or "/"
-        self._temporary = f"{self._root}/{TEMPORARY}"
+        self.root = path.rstrip("/") or "/"
+        self._temporary = f"{self.root}/{TEMPORARY}"
         self._durable: set[str] = set()  # folders (DO3)
         self._known: set[str] = set()  # folders whose names are durable (DO4)
 
@@ -63,7 +63,7 @@ class DirectoryObjects:
             return file.size()
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        yield from self._list(f"{self._root}/{check_prefix(prefix)}".rstrip("/") or "/")
+        yield from self._list(f"{self.root}/{check_prefix(prefix)}".rstrip("/") or "/")
 
     def delete(self, names: Iterable[str]) -> None:
         folders = set()
@@ -80,7 +80,7 @@ class DirectoryObjects:
         """Do nothing: no file is kept open."""
 
     def _path(self, name: str) -> str:
-        return f"{self._root}/{check_name(name)}"
+        return f"{self.root}/{check_name(name)}"
 
     def _make(self, name: str, pieces: Iterable[ObjectBytes], *, replace: bool) -> bool:
         """Make a file of an object's bytes, and give it the object's name (DO1)."""
@@ -128,7 +128,7 @@ class DirectoryObjects:
         if folder in self._durable:
             return
         parent, is_there = _folder(folder), self._env.exists(folder)
-        if parent not in ("/", ".") and (not is_there or folder.startswith(f"{self._root}/")):
+        if parent not in ("/", ".") and (not is_there or folder.startswith(f"{self.root}/")):
             self._make_folder(parent)
         self._env.make_directory(folder)
         try:
@@ -180,13 +180,17 @@ class DirectoryObjects:
             except FileNotFoundError:  # deleted meanwhile
                 return
             except NotADirectoryError:
-                name = path.removeprefix(self._root).lstrip("/")
+                name = self._name(path)
                 with suppress(ObjectNotFound, FileNotFoundError):
                     yield ObjectInfo(name, self.size(name), self._env.modified_us(path))
                 return
         for name in names:
-            if not name.startswith("."):
-                yield from self._list(f"{path.rstrip('/')}/{name}")
+            below = f"{path.rstrip('/')}/{name}"
+            if is_name(self._name(below)):  # other things may be there, too
+                yield from self._list(below)
+
+    def _name(self, path: str) -> str:
+        return path.removeprefix(self.root).lstrip("/")
 
 
 def _folder(path: str) -> str:

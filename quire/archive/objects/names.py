@@ -11,9 +11,14 @@ from quire.errors import InvalidArgument
 _NAME: Final = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9._-]*/)*[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
+def is_name(name: str) -> bool:
+    """Return True if an object can have this name."""
+    return len(name) <= MAX_NAME_LENGTH and _NAME.fullmatch(name) is not None
+
+
 def check_name(name: str) -> str:
     """Return the name of an object. Raises InvalidArgument."""
-    if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
+    if not is_name(name):
         raise InvalidArgument(
             f"object name {name!r:.100}: give parts of A-Z a-z 0-9 . _ - between /, none of which"
             f" begins with a dot, at most {MAX_NAME_LENGTH} characters"

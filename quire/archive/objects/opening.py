@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from urllib.parse import unquote, urlsplit
 
 from quire.env import Env
@@ -13,13 +14,21 @@ from .retries import RetriedObjects
 from .seam import Objects
 
 
-def open_objects(url: str, env: Env) -> Objects:
+def open_objects(url: str | os.PathLike[str], env: Env) -> Objects:
     """Return the objects of a directory, named by path or `file:` URL, or of an object store.
 
     Nothing is made or asked before the first request. Raises InvalidArgument, and ArchiveFailed
     where the library of object stores is missing.
     """
-    parts = urlsplit(url)
+    try:
+        url = os.fspath(url)
+        parts = urlsplit(url)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(
+            f"archive {url!r:.100}: give a directory or a URL ({error})"
+        ) from None
+    if not isinstance(url, str):
+        raise InvalidArgument(f"archive {url!r:.100}: give a directory or a URL as text")
     if parts.scheme and ("@" in parts.netloc or parts.query or parts.fragment):
         raise InvalidArgument(  # (AO3)
             f"archive {parts.scheme}://...: give its place alone, and credentials by the"
@@ -35,6 +44,18 @@ def open_objects(url: str, env: Env) -> Objects:
         f"archive {parts.scheme}: give the path of a directory, file:///PATH of this machine,"
         f" or the URL of an object store ({', '.join(SCHEMES)})"
     )
+
+
+def check_outside(objects: Objects, env: Env, path: str) -> None:
+    """Raise InvalidArgument if a directory of objects is in a store's, or that is in it."""
+    if not isinstance(objects, DirectoryObjects):
+        return
+    archive, store = (f"{env.real_path(each).rstrip('/')}/" for each in (objects.root, path))
+    if archive.startswith(store) or store.startswith(archive):
+        raise InvalidArgument(
+            f"the archive {objects.url} and the store {path} are one in the other's directory:"
+            " give a directory for each of them, best on two disks"
+        )
 
 
 def _checked_path(path: str) -> str:

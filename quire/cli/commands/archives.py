@@ -72,8 +72,15 @@ def _restore(options: argparse.Namespace) -> None:
 
 
 def is_archive(place: str) -> bool:
-    """Return True for a URL, and for a directory that holds an archive."""
-    return "://" in place or OsEnv().exists(f"{place}/store")
+    """Return True for a URL, and for a directory that holds an archive and no store."""
+    with importing():
+        from quire.archive.format import STORE
+        from quire.engine.layout import Layout
+
+    env = OsEnv()
+    return "://" in place or (
+        env.exists(f"{place}/{STORE}") and not env.exists(Layout(place).checkpoints)
+    )
 
 
 def verified(place: str) -> Report:
