@@ -5,6 +5,7 @@ from quire.libraries.late_modules import late_modules as _late_modules
 __getattr__ = _late_modules(
     globals(),
     "aliases",
+    "archives",
     "checking",
     "getting",
     "graphs",
