@@ -138,6 +138,7 @@ def not_opened(layout: Layout, error: OSError) -> StoreFailed:
     advice = {
         errno.EACCES: "; a store is its user's alone: run this as that user, and give it what "
         "another one has made there (chown -R)",
+        errno.EBUSY: "; a disk is mounted there: give a path below it",
         errno.EMFILE: "; close some, or let the process have more (ulimit -n)",
         errno.EROFS: "; copy the store to where it can be written, or read it by `quire dump`",
     }.get(error.errno or 0, "")

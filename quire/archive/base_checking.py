@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from contextlib import closing
 
-from quire.archive.objects import open_objects
+from quire.archive.objects import Objects, open_objects
 from quire.engine.records.checkpoint_file import decode
 from quire.env import Env, check_env
-from quire.errors import ArchiveCorrupt, StoreCorrupt
+from quire.errors import ArchiveCorrupt, ObjectNotFound, StoreCorrupt
 from quire.reports.info import Report
 
-from . import table
-from .manifest import FoundManifest, StoredObject, manifests, names_of, own_objects
+from . import format, table
+from .manifest import FoundManifest, Manifest, StoredObject, manifests, names_of, own_objects
 from .object_reading import ObjectReading, reading
 
 
@@ -28,7 +28,7 @@ def verify(url: str | os.PathLike[str], *, env: Env | None = None) -> Report:
         found = manifests(objects)
         good: dict[str, StoredObject] = {}
         for each in found:
-            _check(each, read, good, report)
+            _check(objects, each, read, good, report)
         named, unnamed = names_of(found), 0
         for listed in own_objects(objects):
             unnamed += listed.name not in named
@@ -45,8 +45,21 @@ def verify(url: str | os.PathLike[str], *, env: Env | None = None) -> Report:
     return report
 
 
+def _is_removed(objects: Objects, manifest: Manifest) -> bool:
+    """Return True if a backup was removed since it was listed: its manifest goes first (BK2)."""
+    try:
+        objects.size(format.manifest_name(manifest.base))
+    except ObjectNotFound:
+        return True
+    return False
+
+
 def _check(
-    found: FoundManifest, read: ObjectReading, good: dict[str, StoredObject], report: Report
+    objects: Objects,
+    found: FoundManifest,
+    read: ObjectReading,
+    good: dict[str, StoredObject],
+    report: Report,
 ) -> None:
     """Check one backup. `good`: the objects that have been read; several may name the same."""
     manifest, find = found.manifest, report.findings.append
@@ -68,6 +81,8 @@ def _check(
                 for _ in read.pieces([stored]):
                     pass
         except (ArchiveCorrupt, StoreCorrupt) as error:
+            if isinstance(error.__context__, ObjectNotFound) and _is_removed(objects, manifest):
+                return
             find(f"backup {manifest.base}: {error}")
         else:
             good[stored.name] = stored

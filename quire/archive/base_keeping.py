@@ -16,6 +16,7 @@ from contextlib import closing
 from quire.archive.objects import open_objects
 from quire.arguments import check_seconds
 from quire.env import Env, check_env
+from quire.limits import MAX_TIME_US
 from quire.moments import Duration
 
 from . import format
@@ -32,7 +33,7 @@ def keep(
     a backup left that was broken off are removed when they are a day old. Make backups of one
     archive, and call this, one after another. Raises ArchiveFailed, InvalidArgument.
     """
-    machine, age = check_env(env), check_seconds(seconds)
+    machine, age = check_env(env), min(check_seconds(seconds), MAX_TIME_US / 1e6)
     with closing(open_objects(url, machine)) as objects:
         found = manifests(objects)
         now_us = machine.now_us()

@@ -86,7 +86,7 @@ def restore(
         check_outside(objects, machine, target.path)
         manifest = choose(objects, number, time)
         with errors_of_path(target):
-            _check_free(machine, target)
+            _make_free(machine, target)
             _remove_leftovers(machine, target)
         check_file_system(machine, target.parent, network=False)
         with reading(objects) as read:
@@ -107,8 +107,6 @@ def _restore(
             with _contradictions(manifest):
                 _verify(env, built, manifest)
             with errors_of_path(target):
-                if env.exists(target.path):  # an empty directory
-                    env.remove(target.path)
                 env.rename(built.path, target.path)
         finally:
             lock.release()
@@ -125,10 +123,12 @@ def _restore(
         ) from error
 
 
-def _check_free(env: Env, target: Layout) -> None:
+def _make_free(env: Env, target: Layout) -> None:
+    """Remove the path, if it is an empty directory: found now, what forbids that costs no work."""
     if env.exists(target.path):
         with suppress(NotADirectoryError):
             if not env.list_directory(target.path):
+                env.remove(target.path)
                 return
         raise InvalidArgument(
             f"{target.path} is there already: give a new path, or move what is there away"

@@ -40,6 +40,8 @@ def choose(objects: Objects, number: int | None, time: Moment | None) -> Manifes
         raise InvalidArgument("give a number or a time, not both")
     time_us = None if time is None else check_moment("time", time)
     found = manifests(objects)
+    if number is not None:  # a restored store that goes on here counts anew from its backup
+        found.sort(key=lambda each: each.info.number)
     fitting = [each for each in found if _fits(each.info, number, time_us)]
     if not found:
         raise no_backup(objects.url)

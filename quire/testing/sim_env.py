@@ -373,7 +373,7 @@ class SimEnv:
         return self.file_system_kind
 
     def real_path(self, path: str) -> str:
-        return posixpath.normpath(f"/{path}")
+        return posixpath.normpath("/" + path.lstrip("/"))
 
     def modified_us(self, path: str) -> int:
         with self.guard:

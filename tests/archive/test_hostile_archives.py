@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -16,16 +17,18 @@ import pytest
 from xxhash import xxh3_64
 
 import quire
-from quire.archive import backup, backups, keep, restore, verify
+from quire.archive import backup, backups, base_checking, keep, restore, verify
 from quire.archive.base_restoring import RESTORING
 from quire.archive.limits import UNNAMED_AGE_SECONDS
+from quire.archive.manifest import FoundManifest, manifests
+from quire.archive.objects import Objects
 from quire.checksum import checksum
 from quire.cli import main
 from quire.cli.command import ExitStatus
 from quire.engine.records.checkpoint_file import IntegerRuns, decode, encode
-from quire.errors import ArchiveCorrupt, InvalidArgument
+from quire.errors import ArchiveCorrupt, InvalidArgument, StoreFailed
 from quire.testing import SimEnv
-from tests.archive.test_backup_and_restore import ARCHIVE, RESTORED, objects, small_store
+from tests.archive.test_backup_and_restore import ARCHIVE, RESTORED, objects, opened, small_store
 from tests.engine.workload import new_machine
 
 DEEP = b'{"version":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
@@ -308,3 +311,54 @@ def test_a_restore_follows_a_link(place: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(place / "here")
     restore("../archive", ".")
     assert os.listdir(place / "here")
+
+
+def test_a_number_is_found_beside_a_newer_history() -> None:
+    """A restored store that is backed up to the old archive has lower numbers, later."""
+    env = new_machine(1)
+    first, _, last = small_store(env)
+    restore(ARCHIVE, RESTORED, number=first.number, env=env)
+    with opened(env, RESTORED) as store:
+        store.put("q", b"a new history")
+        newer = backup(store, ARCHIVE, env=env).backup
+    assert newer.number < last.number
+    assert restore(ARCHIVE, f"{RESTORED}1", number=last.number, env=env) == last
+    assert restore(ARCHIVE, f"{RESTORED}2", number=newer.number, env=env) == newer
+    assert restore(ARCHIVE, f"{RESTORED}3", env=env) == newer
+    assert verify(ARCHIVE, env=env).findings == []
+
+
+def test_a_backup_that_is_removed_meanwhile_is_no_damage(
+    machine: SimEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A verify that runs beside `keep` finds nothing wrong; without its manifest gone it does."""
+    env = machine.crash(outcome="kept")
+
+    def removed_later(objects: Objects) -> list[FoundManifest]:
+        found = manifests(objects)
+        assert len(keep(ARCHIVE, 1.0, env=env)) == 2
+        return found
+
+    monkeypatch.setattr(base_checking, "manifests", removed_later)
+    report = verify(ARCHIVE, env=env)
+    assert report.findings == []
+
+
+def test_times_that_keep_takes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Very long ones; 0 is refused before a backup is made."""
+    shop, url = str(place / "shop.quire"), str(place / "archive")
+    assert keep(url, 1e308) == []
+    assert main(["backup", shop, url, "--keep", "0"]) == ExitStatus.ERROR
+    assert "give a number above 0" in capsys.readouterr().err
+    assert len(backups(url)) == 1
+
+
+def test_a_mounted_directory_is_refused_at_once(machine: SimEnv) -> None:
+    """An empty one, which nothing can replace: before anything is copied."""
+    env = machine.crash(outcome="kept")
+    env.make_directory(RESTORED)
+    before = env.list_directory("/disk")
+    env.fail("remove", RESTORED, error=OSError(errno.EBUSY, "Device or resource busy"))
+    with pytest.raises(StoreFailed, match="a disk is mounted there: give a path below it"):
+        restore(ARCHIVE, RESTORED, env=env, report=lambda done, expected: pytest.fail("copied"))
+    assert env.list_directory("/disk") == before

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 def _backup(options: argparse.Namespace) -> None:
     with importing():
         from quire.archive import backup, keep
+        from quire.arguments import check_seconds
 
+    if options.keep is not None:
+        check_seconds(options.keep)
     with opened(options) as store, _progress("backup") as report:
         made = backup(store, options.url, report=report)
     removed = [] if options.keep is None else keep(options.url, options.keep)
