@@ -75,11 +75,11 @@ def backup(
         )
     with closing(open_objects(url, machine)) as objects:
         check_outside(objects, machine, store.path)
-        check_store(objects, machine, store.integration.store_id)
-        known = [each.manifest for each in manifests(objects) if each.manifest is not None]
         with suppress(ResourceExhausted):
             store.admin.checkpoint()
         with closing(LeasedStore(store, machine)) as leased:
+            check_store(objects, machine, leased.image.store_id)  # now that there is a state
+            known = [each.manifest for each in manifests(objects) if each.manifest is not None]
             base = f"{leased.lease.number:016x}-{machine.random_u64():016x}"
             making = _BaseMaking(objects, leased, base, report or (lambda done, expected: None))
             return making.run(known[-1] if known else None)

@@ -362,3 +362,11 @@ def test_a_mounted_directory_is_refused_at_once(machine: SimEnv) -> None:
     with pytest.raises(StoreFailed, match="a disk is mounted there: give a path below it"):
         restore(ARCHIVE, RESTORED, env=env, report=lambda done, expected: pytest.fail("copied"))
     assert env.list_directory("/disk") == before
+
+
+def test_a_store_in_memory_takes_no_archive(tmp_path: Path) -> None:
+    """It has no files to be backed up: it is refused, and the place is free for another store."""
+    place = tmp_path / "archive"
+    with quire.open(":memory:") as store, pytest.raises(InvalidArgument, match="in memory"):
+        backup(store, place)
+    assert not place.exists()
