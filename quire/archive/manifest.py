@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from quire.calls.decoded_types import decodable
 from quire.checksum import checksum
 from quire.env import Env
 from quire.errors import ArchiveCorrupt, ArchiveRefused, ObjectNotFound
@@ -122,7 +123,7 @@ def unsealed(kind: type[T], data: bytes, name: str) -> T:
                 f"the archive's object {name} is of a format that this release cannot read: use a "
                 "newer one"
             )
-        return msgspec.json.decode(text, type=kind)
+        return msgspec.json.decode(text, type=decodable(kind))
     except (ValueError, AttributeError, RecursionError) as error:
         raise ArchiveCorrupt(f"the archive's object {name} is damaged ({error})") from None
 

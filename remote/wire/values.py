@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from quire.calls.decoded_types import decodable
 from quire.definitions.row_schema import check_schema
 from quire.errors import InvalidArgument, RemoteError
 from quire.libraries import pa
@@ -124,7 +125,7 @@ def decode_map(data: memoryview) -> dict[str, Any]:
 def read(kind: type[T], value: object) -> T:
     """Convert a received value to its type (VA1)."""
     try:
-        return msgspec.convert(value, kind)
+        return msgspec.convert(value, decodable(kind))
     except (ValueError, RecursionError) as error:  # msgspec's, and what no UTF-8 can hold
         raise RemoteError(f"what the other side sent cannot be read: {error}") from None
 
