@@ -101,8 +101,8 @@ class KeptBack:
         self._ledger_bytes = 0
         self.bytes = 0  # what each spare has
         self._coming_maps_bytes = 0
-        state.counted_id = 0
-        state.has_room_for = self.has_room_for
+        state.coming.counted_id = 0
+        state.coming.has_room_for = self.has_room_for
 
     def look(self) -> None:
         """Read the size of the spares that an opening finds."""
@@ -118,7 +118,7 @@ class KeptBack:
         try:
             counted_id = self._state.durable.next_id + COUNTED_MESSAGES
             left = self._grow()
-            self._state.counted_id = counted_id
+            self._state.coming.counted_id = counted_id
             return left
         finally:
             self._lock.release()
@@ -143,7 +143,7 @@ class KeptBack:
             if self.bytes > SPARE_MOST_TIMES * target_bytes:
                 cut_spares(self._env, self._directory, target_bytes)
                 self.bytes = target_bytes
-        self._state.count_anew()
+        self._state.coming.count_anew()
 
     @property
     def is_enough(self) -> bool:
@@ -168,7 +168,7 @@ class KeptBack:
         now = [manager.space for manager in self._state.places.managers]
         more = sum(map(_map_bytes, spaces)) - sum(map(_map_bytes, now))
         self._coming_maps_bytes = max(more, 0)
-        self._state.count_anew()
+        self._state.coming.count_anew()
 
     def check(self) -> None:
         """Raise DiskFull if what is expected has no room. The checkpoint is `in_use`."""
@@ -232,11 +232,11 @@ class KeptBack:
         """Return what each spare is to have, so that some more can be added."""
         needed, growth = self._count()
         state = self._state
-        for change in state.many:
+        for change in state.coming.changes:
             if not change.applied:
                 needed += sum([self._growth_by(parts) for _, parts in change.groups])
         needed += COUNTED_MESSAGES * growth // 8
-        needed += state.coming_bytes + self._coming_maps_bytes
+        needed += state.coming.bytes + self._coming_maps_bytes
         return needed + SPARE_MARGIN_BYTES + self._step()
 
     def _grow(self) -> int:

@@ -313,7 +313,7 @@ def _recover(ownership: Ownership, layout: Layout, request: OpenRequest, lsn: in
         hooks = Hooks(admit, places.hold, places.settle, ownership.go_on_to)
         journal, recovered = replay(env, layout.journal, checkpoint, state, hooks)
         opening.callback(journal.close)
-        state.count_anew = journal.ask_anew
+        state.coming.count_anew = journal.ask_anew
         state.resume(journal.generation >> 32)  # which is raised at each opening
         ownership.go_on_to(journal.segment_path)
         spare_space = max((size for size, _ in spares(env, layout.checkpoints)), default=0)

@@ -103,8 +103,8 @@ class Definition(Struct, eq=False):
             )
         self.growth = sum(_growth_by(self.state.durable, made) for made in recorded)
         if self.growth:
-            self.state.coming_bytes += self.growth
-            self.state.count_anew()
+            self.state.coming.bytes += self.growth
+            self.state.coming.count_anew()
 
     def withdraw(self) -> None:
         self._count_no_more()
@@ -113,7 +113,7 @@ class Definition(Struct, eq=False):
     def _count_no_more(self) -> None:
         """Its growth is not to come any more: it has come, or does not come."""
         growth, self.growth = self.growth, 0
-        self.state.coming_bytes -= growth
+        self.state.coming.bytes -= growth
 
     def _apart(self) -> tuple[list[CatalogChange], list[CatalogChange]]:
         """Return the changes to record, and the temporary ones."""

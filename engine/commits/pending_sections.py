@@ -114,13 +114,13 @@ class MovesSection(PendingSection):
         self.growth = growth
         if growth:
             self._coming_bytes = growth
-            self._state.coming_bytes += growth
-            self._state.count_anew()
+            self._state.coming.bytes += growth
+            self._state.coming.count_anew()
 
     def withdraw(self) -> None:
         """The growth stays, by which it is known whether it may be tried again."""
         coming, self._coming_bytes = self._coming_bytes, 0
-        self._state.coming_bytes -= coming
+        self._state.coming.bytes -= coming
 
     settle = withdraw
 

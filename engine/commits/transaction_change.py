@@ -108,7 +108,7 @@ class TransactionChange:
             return False
         growth = sum([section.growth for section in self.pending])
         growth += sum([_entry_bytes(entry) for entry in self.entries])
-        return not growth or self.state.has_room_for(growth)  # (KB3 of `spare_space`)
+        return not growth or self.state.coming.has_room_for(growth)  # (KB3 of `spare_space`)
 
     @property
     def comes_first(self) -> bool:
@@ -130,8 +130,8 @@ class TransactionChange:
                 messages += self._check()
             self.first_id, self.time_us = first_id, time_us = state.take_ids(messages)
             _put_id_and_time(self.head, ID_AND_TIME_OFFSET, first_id, time_us)
-            if first_id + messages > state.counted_id and self.messages:
-                state.count_many(self)
+            if first_id + messages > state.coming.counted_id and self.messages:
+                state.coming.add(self)
             if self.pending:
                 for section in self.pending:
                     section.place(first_id, time_us)
@@ -152,8 +152,8 @@ class TransactionChange:
     def withdraw(self) -> None:
         """Ids that were taken are not given again."""
         self.state.unplace_entries(self.entries)
-        if self.state.many:
-            self.state.many = [each for each in self.state.many if each is not self]
+        if self.state.coming.changes:
+            self.state.coming.withdraw(self)
         for section in self.pending:
             section.withdraw()
         if self.memory is not None:

@@ -8,10 +8,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from quire.arguments import check_name, split_source
 from quire.definitions.near_names import did_you_mean
@@ -33,33 +32,20 @@ from quire.engine.state.catalog import (
     SUBSCRIPTION,
     CatalogChange,
 )
-from quire.engine.state.durable_state import DurableQueue, DurableState, RowsByQueue
+from quire.engine.state.durable_state import DurableQueue, DurableState
 from quire.engine.state.fold import Fold
 from quire.engine.strategies import Strategy
 from quire.env import Env
 from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
 from quire.limits import TEMPORARY_IDS, VOLATILE_BITS, VOLATILE_IDS
 
+from .coming_growth import ComingGrowth
 from .live_values import StateValues
 
 
 def first_of(opening: int) -> int:
     """The first of the positions, and of the ids, that an opening gives in volatile queues."""
     return (opening << VOLATILE_BITS) % VOLATILE_IDS
-
-
-class PlacedMessages(Protocol):
-    """A change that puts messages."""
-
-    @property
-    def groups(self) -> RowsByQueue: ...
-
-    @property
-    def applied(self) -> bool: ...
-
-
-def _count_nothing() -> None:
-    """Nothing is kept back."""
 
 
 class EngineState:
@@ -106,13 +92,7 @@ class EngineState:
         # Given to changes that have their place in the order; the durable state has them then.
         self._next_id = 1
         self.last_time_us = 0
-        # What is counted for the space that is kept back, before it is added (KB1 of
-        # `spare_space`): messages from this id on, and what takes some bytes besides.
-        self.counted_id = sys.maxsize
-        self.many: list[PlacedMessages] = []  # those that go beyond it
-        self.coming_bytes = 0
-        self.count_anew: Callable[[], None] = _count_nothing
-        self.has_room_for: Callable[[int], bool] = lambda growth: True
+        self.coming = ComingGrowth()
 
     # Look-ups
 
@@ -177,12 +157,6 @@ class EngineState:
             self.last_time_us = now
             return first, now
         return first, self.last_time_us
-
-    def count_many(self, change: PlacedMessages) -> None:
-        """Count a change that puts messages beyond what is counted, before it is written."""
-        self.many = [each for each in self.many if not each.applied]
-        self.many.append(change)
-        self.count_anew()
 
     def check_entries(self, entries: Sequence[LedgerEntry]) -> None:
         """Check that ledger entries may be committed next. Raises AlreadyCommitted, KeyHeld."""
