@@ -122,7 +122,7 @@ def check_moved(env: SimEnv, noted: Noted) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.cases(2, of_file=True)
+@pytest.mark.cases(4, of_file=True)
 @pytest.mark.promise(2, 8)
 def test_promise_2_8_power_failure_at_every_call(seed: int, spread: int) -> None:
     """Whatever call of either store the power fails in, no message is lost or doubled."""
@@ -139,7 +139,7 @@ def test_promise_2_8_power_failure_at_every_call(seed: int, spread: int) -> None
 
 
 @pytest.mark.crash
-@pytest.mark.cases(2, of_file=True)
+@pytest.mark.cases(4, of_file=True)
 def test_canary_a_coordinator_that_writes_no_decision_is_caught(seed: int) -> None:
     """The check above finds the first message that is lost or doubled by it."""
 
@@ -155,7 +155,7 @@ def test_canary_a_coordinator_that_writes_no_decision_is_caught(seed: int) -> No
 
 
 @pytest.mark.crash
-@pytest.mark.cases(2, of_file=True)
+@pytest.mark.cases(4, of_file=True)
 @pytest.mark.promise(8)
 def test_promise_8_power_failure_at_every_call_of_the_recovery(seed: int) -> None:
     """A recovery that is broken off is repeated by the next one, to the same end."""

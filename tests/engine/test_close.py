@@ -119,7 +119,7 @@ def check_closing(
     return told is not None
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.promise(11)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("direct", "data_files"), [(True, 1), (False, 2)])

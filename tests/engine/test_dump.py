@@ -678,7 +678,7 @@ def fuzz(rng: random.Random, rounds: int) -> int:
     return found
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.fuzz
 @pytest.mark.promise(10)
 def test_fuzz_damaged_stores(rng: random.Random, rounds: int) -> None:
@@ -697,6 +697,7 @@ class Believing:
         return (checksum(data[8 : GROUP_HEADER_BYTES + header.body_length]),)
 
 
+@pytest.mark.cases(4)
 @pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("name", "broken", "error"),

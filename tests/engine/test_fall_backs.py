@@ -78,6 +78,7 @@ def _compare_slice() -> Counter[str]:
     return met
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(2)
 @pytest.mark.promise(3)
 @pytest.mark.fuzz

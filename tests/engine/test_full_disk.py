@@ -160,7 +160,7 @@ def full_store(env: SimEnv, size: int = 3000, **options: Any) -> tuple[Store, Pr
     return store, producer
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.promise(5)
 def test_promise_5_relieving_never_ends(seed: int) -> None:
     """Thousands of commits that free nothing: one of two subscriptions reads, and gives back."""
@@ -423,7 +423,7 @@ def check_drained(env: SimEnv, known: Known) -> None:
         assert store.admin.verify().ok
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(8)
 @pytest.mark.promise(1, 2, 5, 8)
 @pytest.mark.parametrize(("step", "options"), [(1, {}), (4, {"data_files": 2})])
 def test_promise_1_2_5_8_power_failure_on_a_full_disk(

@@ -35,6 +35,7 @@ def run_several(seeds: range) -> None:
         check_store(env.kill(), oracle, seed=seed)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("broken", ["fold", "check", "checkpoint"])
 def test_canary_a_broken_engine_is_caught(
     monkeypatch: pytest.MonkeyPatch, seed: int, broken: str

@@ -144,6 +144,7 @@ def sections(env: SimEnv) -> list[int]:
     return [section.kind for section in said.sections]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.crash
 @pytest.mark.promise(1, 2)
 @pytest.mark.parametrize("kind", WORKLOADS)

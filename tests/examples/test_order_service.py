@@ -96,7 +96,7 @@ def numbers(store: quire.Store, queue: str) -> list[int]:
 @pytest.mark.promise(1)
 @pytest.mark.promise(2)
 @pytest.mark.crash
-@pytest.mark.cases(2, of_file=True)
+@pytest.mark.cases(4, of_file=True)
 def test_every_order_is_handled_once_whatever_is_killed(
     tmp_path: Path, rng: random.Random, spread: int
 ) -> None:
@@ -139,7 +139,7 @@ def test_every_order_is_handled_once_whatever_is_killed(
 
 
 @pytest.mark.crash
-@pytest.mark.cases(2, of_file=True)
+@pytest.mark.cases(4, of_file=True)
 def test_a_customer_has_each_receipt_once_whatever_is_killed(
     tmp_path: Path, rng: random.Random
 ) -> None:
