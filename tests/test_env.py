@@ -47,6 +47,7 @@ with quire.open(sys.argv[1]) as store:
     store.put("q", b"2")
     for fd in range(3):
         os.close(fd)
+    store.share(store._env).wait_started()  # its socket is there
     with quire.connect(f"quire+unix://{sys.argv[1]}/run/quire.sock") as joined:
         nothing = os.stat(os.devnull).st_rdev
         def is_nothing(fd):

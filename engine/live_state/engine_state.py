@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from quire.arguments import check_name, split_source
 from quire.definitions.near_names import did_you_mean
@@ -32,20 +33,58 @@ from quire.engine.state.catalog import (
     SUBSCRIPTION,
     CatalogChange,
 )
-from quire.engine.state.durable_state import DurableQueue, DurableState
+from quire.engine.state.durable_state import DurableQueue, DurableState, RowsByQueue
 from quire.engine.state.fold import Fold
 from quire.engine.strategies import Strategy
 from quire.env import Env
 from quire.errors import AlreadyCommitted, QueueNotFound, StoreCorrupt
 from quire.limits import TEMPORARY_IDS, VOLATILE_BITS, VOLATILE_IDS
 
-from .coming_growth import ComingGrowth
 from .live_values import StateValues
 
 
 def first_of(opening: int) -> int:
     """The first of the positions, and of the ids, that an opening gives in volatile queues."""
     return (opening << VOLATILE_BITS) % VOLATILE_IDS
+
+
+class PlacedMessages(Protocol):
+    """A change that puts messages."""
+
+    @property
+    def groups(self) -> RowsByQueue: ...
+
+    @property
+    def applied(self) -> bool: ...
+
+
+def _count_nothing() -> None:
+    """Nothing is kept back."""
+
+
+class ComingGrowth:
+    """The growth of a checkpoint by changes on their way, counted before they are written (KB1 of
+    `spare_space`).
+    """
+
+    __slots__ = ("bytes", "changes", "count_anew", "counted_id", "has_room_for")
+
+    def __init__(self) -> None:
+        self.counted_id = sys.maxsize  # messages up to this id are counted
+        self.changes: list[PlacedMessages] = []  # those that put messages beyond it
+        self.bytes = 0  # what all else takes
+        self.count_anew: Callable[[], None] = _count_nothing
+        self.has_room_for: Callable[[int], bool] = lambda growth: True
+
+    def add(self, change: PlacedMessages) -> None:
+        """Count a change that puts messages beyond what is counted, before it is written."""
+        self.changes = [each for each in self.changes if not each.applied]
+        self.changes.append(change)
+        self.count_anew()
+
+    def withdraw(self, change: PlacedMessages) -> None:
+        """Count a change no more: it is not written."""
+        self.changes = [each for each in self.changes if each is not change]
 
 
 class EngineState:

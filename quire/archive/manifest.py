@@ -24,7 +24,7 @@ ReportProgress: TypeAlias = Callable[[int, int], None]
 
 
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
-_Time: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_TIME_US)]
+_Microseconds: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_TIME_US)]
 _Hex: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
 
 
@@ -43,7 +43,7 @@ class Manifest(Struct, frozen=True):
     base: str
     store_id: _Hex
     number: _Count
-    time_us: _Time
+    time_us: _Microseconds
     state_hash: str
     generation: _Hex  # of the journal
     payload_bytes: _Count
