@@ -15,6 +15,8 @@ IN_ALL = ("--forms", "all", "--cases", "all")
 # Mostly waiting for other processes.
 PROCESSES = ("tests/remote", "tests/aio")
 FORMS = ("tests/behaviour",)
+# What stands around the engine.
+AROUND = ("tests/archive", "tests/coordination", "tests/crash", "tests/examples", "tests/spark")
 FRAMEWORKS = ("tests/frameworks", "tests/test_deployment.py")
 DISTRIBUTIONS = ("tests/test_distributions.py",)
 BENCHES = ("tests/bench",)
@@ -65,10 +67,12 @@ QUICK = {
         ("tests/engine",), "not long and not spark and crash", on_disk=True
     ),
     "engine": TestsOfPart(("tests/engine",), "not long and not spark and not crash", on_disk=True),
+    "around": TestsOfPart(AROUND, "not long and not spark", on_disk=True),
     "rest": TestsOfPart(
-        ("tests",), "not long and not spark", ("tests/engine", *PROCESSES, *FORMS), on_disk=True
+        ("tests",), "not long and not spark", ("tests/engine", *PROCESSES, *FORMS, *AROUND),
+        on_disk=True,
     ),
-}
+}  # fmt: skip
 # It waits most, one test after another: the others take what it leaves of the processors.
 FIRST = "spark"
 
