@@ -48,6 +48,6 @@ def test_threads_decode_to_a_type_for_the_first_time_at_once() -> None:
 
 
 def test_the_library_alone_ends_the_process() -> None:
-    """The canary: what the lock is for. Where this passes, the lock is not needed any more."""
-    if status("msgspec.convert(sent, kind)") == 0:
+    """The canary: what the lock is for. It takes a few rounds at most, by chance."""
+    if all(status("msgspec.convert(sent, kind)") == 0 for _ in range(10)):
         pytest.fail("msgspec gathers a type in one step now: quire.calls.decoded_types may go")
