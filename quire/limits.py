@@ -288,6 +288,9 @@ DEFAULT_SEGMENT_BYTES = 64 << 20
 # Of journal since the last checkpoint: bounds recovery (measured: 10 us a small commit, so 0.4 s).
 # More of it lets more messages be read before they would have to be moved.
 DEFAULT_CHECKPOINT_BYTES = 128 << 20
+# Of shipped records, their blocks and files, that a restore appends before it has them folded: so
+# much more the disk holds, and recovery's memory is bounded by it.
+APPENDED_BYTES = 128 << 20
 # Small files of the journal that only what makes room may use on a full disk: while one of them is
 # written to, a checkpoint sets the other one free.
 KEPT_BACK_SEGMENTS = 2
