@@ -30,7 +30,7 @@ def verify(url: str | os.PathLike[str], *, env: Env | None = None) -> Report:
         for each in found:
             _check(objects, each, read, good, report)
         named, unnamed = names_of(found), 0
-        for listed in own_objects(objects):
+        for listed in own_objects(objects, format.OF_BASES):
             unnamed += listed.name not in named
     report.checked.update(
         backups=len(found), objects=len(good), bytes=sum(each.bytes for each in good.values())

@@ -48,7 +48,7 @@ def keep(
         spared = [format.FILES, *damaged] if damaged else []  # nobody knows what it names
         objects.delete(
             listed.name
-            for listed in list(own_objects(objects))
+            for listed in list(own_objects(objects, format.OF_BASES))
             if listed.name not in left
             and (listed.name in released or listed.modified_us < youngest_us)
             and not any(part in listed.name for part in spared)

@@ -61,3 +61,27 @@ UNNAMED_AGE_SECONDS: Final = 24 * 3600.0
 # A restored store numbers its openings from so many after that of the backup: a store that went on
 # had others, and of volatile queues each opening gives ids of its own. Some 2**26 are told apart.
 OPENINGS_PASSED: Final = 1 << 20
+
+# An entry of records ends with the group that makes it so large, or after so long.
+ENTRY_BYTES: Final = 4 << 20
+ENTRY_SECONDS: Final = 1.0
+
+# An attachment up to this size stands in its entry, as long as that is no larger than the second.
+ENTRY_ATTACHMENT_BYTES: Final = 1 << 20
+ENTRY_ATTACHED_BYTES: Final = 8 << 20
+
+# Where the head of an entry and the names in it are: read at once.
+ENTRY_HEAD_READ_BYTES: Final = 4096
+
+# Small entries are merged into one object once they are so many bytes, or so many, or so old; those
+# of a larger mean stay what they are, as reading them takes few requests.
+MERGED_BYTES: Final = 64 << 20
+MERGED_ENTRIES: Final = 1 << 14
+MERGED_SECONDS: Final = 3600.0
+MERGED_MEAN_BYTES: Final = 1 << 20
+
+# What merged entries are at most, with the last one that was added: an object that is larger is
+# none.
+MAX_MERGED_BYTES: Final = MERGED_BYTES + 2 * MAX_CREATE_BYTES
+
+assert ENTRY_BYTES + ENTRY_ATTACHED_BYTES < MAX_CREATE_BYTES

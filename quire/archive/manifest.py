@@ -165,9 +165,11 @@ def manifests(objects: Objects) -> list[FoundManifest]:
     return sorted(found, key=lambda each: (each.info.time_us, each.info.number, each.info.base))
 
 
-def own_objects(objects: Objects) -> Iterator[ObjectInfo]:
+def own_objects(
+    objects: Objects, prefixes: Iterable[str] = (*format.OF_BASES, *format.OF_ENTRIES)
+) -> Iterator[ObjectInfo]:
     """Yield the objects that an archive makes: others may be in the same place."""
-    for prefix in (format.BASES, format.PACKS, format.FILES, format.PROBE):
+    for prefix in prefixes:
         for listed in objects.list(prefix):
             if format.is_name(listed.name):
                 yield listed

@@ -6,9 +6,10 @@ Many reads are under way at a time where each goes to another machine; memory is
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
 
 from xxhash import xxh3_64
 
@@ -21,6 +22,17 @@ from .manifest import StoredObject
 
 PieceRead = tuple[StoredObject, int]
 """A piece of an object: its offset."""
+
+
+class Span(NamedTuple):
+    """Bytes of an object."""
+
+    name: str
+    offset: int
+    length: int
+
+
+R = TypeVar("R")
 
 
 class ObjectReading:
@@ -48,19 +60,32 @@ class ObjectReading:
             if data:
                 yield each, data
 
+    def spans(self, spans: Iterable[Span]) -> Iterator[tuple[Span, bytes]]:
+        """Yield the bytes of each span, none of them verified; fewer at an object's end.
+
+        Raises ArchiveCorrupt for an object that is not there.
+        """
+        return self._each(spans, self._span)
+
     def whole(self, stored: StoredObject) -> bytes:
         """Return an object's bytes. Raises ArchiveCorrupt."""
         return b"".join(data for _, data in self.pieces([stored]))
 
-    def _read(self, reads: Iterator[PieceRead]) -> Iterator[tuple[PieceRead, bytes]]:
+    def _read(self, reads: Iterable[PieceRead]) -> Iterator[tuple[PieceRead, bytes]]:
+        return self._each(reads, self._piece)
+
+    def _each(
+        self, reads: Iterable[R], read_bytes: Callable[[R], bytes]
+    ) -> Iterator[tuple[R, bytes]]:
+        """Yield each of the reads with its bytes, in their order."""
         if self._pool is None:
             for read in reads:
-                yield read, self._piece(read)
+                yield read, read_bytes(read)
             return
-        waiting: deque[tuple[PieceRead, Future[bytes]]] = deque()
+        waiting: deque[tuple[R, Future[bytes]]] = deque()
         try:
             for read in reads:
-                waiting.append((read, self._pool.submit(self._piece, read)))
+                waiting.append((read, self._pool.submit(read_bytes, read)))
                 if len(waiting) == READS_AT_ONCE:
                     first, found = waiting.popleft()
                     yield first, found.result()
@@ -76,10 +101,13 @@ class ObjectReading:
         length = min(READ_BYTES, stored.bytes - offset)
         if offset + length == stored.bytes:
             length += 1  # so that one that is longer is found
+        return self._span(Span(stored.name, offset, length))
+
+    def _span(self, span: Span) -> bytes:
         try:
-            return self._objects.read(stored.name, offset, length)
+            return self._objects.read(span.name, span.offset, span.length)
         except ObjectNotFound:
-            raise damaged(stored.name, "it is missing") from None
+            raise damaged(span.name, "it is missing") from None
 
 
 @contextmanager
