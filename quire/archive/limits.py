@@ -58,6 +58,11 @@ BASE_RENEW_SECONDS: Final = 60.0
 # are spared.
 UNNAMED_AGE_SECONDS: Final = 24 * 3600.0
 
+# A base is made once the entries since the newest one weigh as much as it, but no less than this,
+# as making one reads the whole store; or once that is so old.
+MIN_BASE_ENTRY_BYTES: Final = 64 << 20
+BASE_SECONDS: Final = 24 * 3600.0
+
 # A restored store numbers its openings from so many after that of the backup: a store that went on
 # had others, and of volatile queues each opening gives ids of its own. Some 2**26 are told apart.
 OPENINGS_PASSED: Final = 1 << 20

@@ -67,6 +67,11 @@ class Manifest(Struct, frozen=True):
         if not all(name.startswith(format.FILES) for name in files) or len(files) != len({*files}):
             raise ValueError("its files are not those of large transactions")
 
+    @property
+    def order(self) -> tuple[int, int, int, str]:
+        """By which bases come one after another."""
+        return int(self.generation, 16) >> 32, self.number, self.time_us, self.base
+
     def objects(self) -> list[StoredObject]:
         """Return all objects that it names."""
         return [self.state, *self.tables, *self.packs, *self.files]
@@ -137,7 +142,13 @@ def check_store(objects: Objects, env: Env, store_id: int) -> None:
         probe(objects, env)
         objects.create(format.STORE, sealed(_StoreDocument(own, env.now_us())))
         data = _read(objects, format.STORE)
-    found = unsealed(_StoreDocument, data, format.STORE)
+    try:
+        found = unsealed(_StoreDocument, data, format.STORE)
+    except ArchiveCorrupt as error:
+        raise ArchiveCorrupt(
+            f"{error}; the backups beside it can be restored: give another place, or, if "
+            f"{objects.url} is this store's archive, delete that object: a backup makes it anew"
+        ) from error
     if found.store_id != own:
         raise ArchiveRefused(
             f"{objects.url} is the archive of store {found.store_id}, and this one is {own}: give "
@@ -146,8 +157,12 @@ def check_store(objects: Objects, env: Env, store_id: int) -> None:
 
 
 def manifests(objects: Objects) -> list[FoundManifest]:
-    """Return all that there are, the oldest first. Raises ArchiveFailed."""
-    found = []
+    """Return all that there are, the oldest first. Raises ArchiveFailed.
+
+    Their order is that of the store's openings and of record numbers, whatever a clock has shown;
+    a restored store's openings come after those of the backup's. A damaged one is placed by time.
+    """
+    found, damaged = [], []
     for listed in objects.list(format.BASES):
         base, _, name = listed.name.removeprefix(format.BASES).partition("/")
         if name != format.MANIFEST or not format.is_name(listed.name):
@@ -159,10 +174,14 @@ def manifests(objects: Objects) -> list[FoundManifest]:
         except ObjectNotFound:  # removed meanwhile
             continue
         except (ArchiveCorrupt, ArchiveRefused) as error:
-            found.append(FoundManifest(_damaged(base, listed.modified_us, str(error))))
+            damaged.append(FoundManifest(_damaged(base, listed.modified_us, str(error))))
         else:
-            found.append(FoundManifest(info_of(manifest), manifest))
-    return sorted(found, key=lambda each: (each.info.time_us, each.info.number, each.info.base))
+            found.append((manifest.order, FoundManifest(info_of(manifest), manifest)))
+    ordered = [each for _, each in sorted(found, key=lambda pair: pair[0])]
+    for each in sorted(damaged, key=lambda each: (each.info.time_us, each.info.base)):
+        earlier = [i for i, one in enumerate(ordered) if one.info.time_us <= each.info.time_us]
+        ordered.insert(earlier[-1] + 1 if earlier else 0, each)
+    return ordered
 
 
 def own_objects(

@@ -353,6 +353,54 @@ def test_times_that_keep_takes(place: Path, capsys: pytest.CaptureFixture[str]) 
     assert len(backups(url)) == 1
 
 
+def test_backups_are_ordered_whatever_the_clock_shows(
+    machine: SimEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By record number: one that is made after the clock was put back is the newest one."""
+    env = machine.crash(outcome="kept")
+    made = backups(ARCHIVE, env=env)
+    back_us = made[0].time_us - 3_600_000_000
+    monkeypatch.setattr(SimEnv, "now_us", lambda env: back_us)
+    with opened(env) as store:
+        store.put("q", b"later")
+        newer = backup(store, ARCHIVE, env=env).backup
+    assert newer.time_us < made[0].time_us
+    assert backups(ARCHIVE, env=env) == [*made, newer]
+    monkeypatch.undo()
+    assert keep(ARCHIVE, 1e-6, env=env) == made
+    assert restore(ARCHIVE, RESTORED, env=env) == newer
+
+
+def test_a_damaged_store_object_is_refused_with_advice(machine: SimEnv) -> None:
+    """A backup says what to do; with the object deleted it makes it again."""
+    env = machine.crash(outcome="kept")
+    env.corrupt(f"{ARCHIVE}/store", 20)
+    with opened(env) as store:
+        with pytest.raises(ArchiveCorrupt, match="give another place, or"):
+            backup(store, ARCHIVE, env=env)
+        env.remove(f"{ARCHIVE}/store")
+        backup(store, ARCHIVE, env=env)
+    assert verify(ARCHIVE, env=env).findings == []
+
+
+def test_a_file_is_no_archive(place: Path) -> None:
+    """Every call says so."""
+    (place / "file").write_text("x")
+    with quire.open(place / "shop.quire") as store:
+        calls: list[Callable[[str], object]] = [
+            lambda url: backup(store, url),
+            backups,
+            lambda url: verify(f"file://{url}"),
+            lambda url: keep(url, 1.0),
+            lambda url: restore(url, place / "new"),
+        ]
+        for url in ("file", "file/below", "file/below/that"):
+            for call in calls:
+                with pytest.raises(InvalidArgument, match="file is a file: give a directory"):
+                    call(str(place / url))
+    assert backups(str(place / "no" / "archive")) == []
+
+
 def test_a_mounted_directory_is_refused_at_once(machine: SimEnv) -> None:
     """An empty one, which nothing can replace: before anything is copied."""
     env = machine.crash(outcome="kept")

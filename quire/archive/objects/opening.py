@@ -35,9 +35,9 @@ def open_objects(url: str | os.PathLike[str], env: Env) -> Objects:
             " environment, or by the files in which tools of that store look for them"
         )
     if not url or not parts.scheme:
-        return DirectoryObjects(_checked_path(url), env)
+        return DirectoryObjects(_checked_path(url, env), env)
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and not parts.query:
-        return DirectoryObjects(_checked_path(unquote(parts.path)), env)
+        return DirectoryObjects(_checked_path(unquote(parts.path), env), env)
     if parts.scheme in SCHEMES:
         return RetriedObjects(BucketObjects(url), env)
     raise InvalidArgument(
@@ -58,7 +58,16 @@ def check_outside(objects: Objects, env: Env, path: str) -> None:
         )
 
 
-def _checked_path(path: str) -> str:
+def _checked_path(path: str, env: Env) -> str:
     if not path or "\0" in path:
         raise InvalidArgument(f"archive {path!r}: give the path of a directory")
+    place = path
+    while place.strip("/") and not env.exists(place):
+        place = place.rstrip("/").rpartition("/")[0]
+    try:
+        env.list_directory(place or ("/" if path.startswith("/") else "."))
+    except NotADirectoryError:
+        raise InvalidArgument(f"archive {path}: {place} is a file: give a directory") from None
+    except OSError:  # whoever uses it is told what it is about
+        pass
     return path
