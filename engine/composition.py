@@ -15,6 +15,7 @@ from quire.engine.live_state.turns import Turns
 from quire.engine.lookup.candidates import Finder
 from quire.engine.lookup.message_lookup import MessageLookup
 from quire.engine.lookup.waits import MessageWaits
+from quire.engine.pages.unshipped_places import ShippedPosition
 from quire.engine.reading.fetcher import Fetcher
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
@@ -59,6 +60,7 @@ def compose(opened: Opened) -> Parts:
     sequencer = Sequencer(
         journal, opened.recovered.number, lambda: checkpointer.run(), has_gil=has_gil()
     )
+    places.unshipped.follow(lambda: ShippedPosition(journal.end_lsn, sequencer.number))
     adoptions = Adoptions(env, layout.ltds, opened.store_id, places)
     committer = Committer(opened, sequencer, adoptions, lambda: maintenance.after_commit())
     buffers = WriteBuffers(

@@ -18,6 +18,7 @@ from quire.errors import InvalidArgument
 from quire.limits import (
     DEFAULT_CAPACITY_BYTES,
     FOREVER_SECONDS,
+    MAX_ARCHIVE_URL_BYTES,
     MAX_CAPACITY_BYTES,
     MAX_CONCURRENCY,
     MAX_DELAY_SECONDS,
@@ -30,6 +31,7 @@ from quire.limits import (
     MAX_STATE_VALUE_BYTES,
     MAX_TEXT_BYTES,
     MAX_XID_BYTES,
+    MIN_ARCHIVE_LIMIT_BYTES,
     MIN_CAPACITY_BYTES,
     STATE_ENTRY_BYTES,
 )
@@ -597,6 +599,49 @@ def check_max_kept(max_messages: object) -> int | None:
     raise InvalidArgument(
         f"max_messages {max_messages!r:.100}: give an int from 1 to {MAX_KEPT}, or None"
     )
+
+
+def check_archive_url(url: object) -> str:
+    """Check where an archive is; whether it can be reached there is its shipper's to say."""
+    if not isinstance(url, str) or not url or not url.isprintable():
+        raise InvalidArgument(f"url {url!r:.100}: give the URL of an object store, or a directory")
+    if len(url.encode()) > MAX_ARCHIVE_URL_BYTES:
+        raise InvalidArgument(f"url {url!r:.100}: at most {MAX_ARCHIVE_URL_BYTES} bytes in UTF-8")
+    scheme, separator, rest = url.partition("://")
+    if separator and "@" in rest.partition("/")[0]:
+        raise InvalidArgument(
+            f"url {scheme}://...: it has credentials, which would be kept with the store: give "
+            "them by the environment, a role or a profile"
+        )
+    return url
+
+
+def check_archive_limit(limit: object) -> int:
+    """Check how many bytes may wait to be shipped."""
+    limit = bytes_of(limit)
+    if not is_int(limit) or not MIN_ARCHIVE_LIMIT_BYTES <= limit < 1 << 63:
+        raise InvalidArgument(
+            f"limit {limit!r:.100}: give bytes from {MIN_ARCHIVE_LIMIT_BYTES} on, or a text such "
+            "as '10g'"
+        )
+    return limit
+
+
+def check_archive_full(full: object) -> str:
+    """Check what happens beyond an archive's limit."""
+    if not isinstance(full, str) or full not in ("gap", "wait"):
+        raise InvalidArgument(
+            f'full {full!r:.100}: give "gap" (let go of what is not shipped) or "wait" (let puts '
+            "wait)"
+        )
+    return full
+
+
+def check_place(place: object) -> int:
+    """Check the place of an archive's entry."""
+    if not is_int(place) or not 0 <= place < 1 << 63:
+        raise InvalidArgument(f"place {place!r:.100}: give that of an entry, from 0 on")
+    return place
 
 
 def check_type(type: object) -> str | None:

@@ -138,6 +138,12 @@ MAX_QUEUES = 100_000
 MAX_SUBSCRIPTIONS = 100_000
 MAX_ALIASES = 100_000  # of queues
 
+# Archives: the journal and the released space that wait to be shipped. Beyond the limit `full` says
+# what happens; the least is what a store needs to go on between two looks at it.
+DEFAULT_ARCHIVE_LIMIT_BYTES = 10 << 30
+MIN_ARCHIVE_LIMIT_BYTES = 1 << 20
+MAX_ARCHIVE_URL_BYTES = 500  # so that it fits an entry of the catalog
+
 # Schedules, each in memory and noted by every checkpoint, with the message that it puts.
 MAX_SCHEDULES = 10_000
 MAX_SCHEDULE_ENTRY_BYTES = 16 << 10

@@ -41,6 +41,7 @@ from quire.engine.ownership import Ownership
 from quire.engine.pages.block_places import Places
 from quire.engine.pages.data_files import open_data_files
 from quire.engine.pages.free_space import FreeSpace
+from quire.engine.pages.unshipped_places import ShippedPosition
 from quire.engine.reading.block_reader import BlockReader
 from quire.engine.records.checkpoint_file import (
     list_checkpoints,
@@ -313,6 +314,8 @@ def _recover(ownership: Ownership, layout: Layout, request: OpenRequest, lsn: in
         hooks = Hooks(admit, places.hold, places.settle, ownership.go_on_to)
         journal, recovered = replay(env, layout.journal, checkpoint, state, hooks)
         opening.callback(journal.close)
+        end = ShippedPosition(journal.last_lsn, recovered.number)
+        places.unshipped.follow(lambda: end)
         state.coming.count_anew = journal.ask_anew
         state.resume(journal.generation >> 32)  # which is raised at each opening
         ownership.go_on_to(journal.segment_path)

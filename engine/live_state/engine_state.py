@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol
 
@@ -401,6 +401,9 @@ class EngineState:
             del self.names[name]
         else:
             self.names[name] = self.queues[queue.queue_id]
+
+    def archived(self, body: Mapping[str, Any] | None) -> None:
+        self.places.unshipped.obey(body)
 
     def fault(self, where: str, text: str) -> None:
         raise StoreCorrupt(f"{where}: {text}")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.arguments import (
+    check_archive_full,
+    check_archive_limit,
+    check_archive_url,
     check_flag,
     check_limit,
     check_name,
     check_passed,
     check_queues,
+    check_seconds,
     check_switch,
     check_transaction_id,
     check_type,
@@ -33,9 +37,19 @@ from quire.engine.upkeep.purging import purge
 from quire.engine.upkeep.started_types import StartedTypes
 from quire.errors import InvalidArgument, StoreFailed
 from quire.interface.starts import Time, check_time
-from quire.reports.info import CatalogItem, QueueInfo, QueueRecord, Report, TransactionInfo
+from quire.moments import Duration
+from quire.reports.info import (
+    ArchiveInfo,
+    CatalogItem,
+    QueueInfo,
+    QueueRecord,
+    Report,
+    TransactionInfo,
+)
+from quire.sizes import Size
 
 if TYPE_CHECKING:
+    from quire.engine.upkeep.shipping import Shipping
     from quire.interface.lookup import Where
 
 _LISTED: Final = [name for name in TYPES if name != STATE]
@@ -51,6 +65,7 @@ class AdminHandlers:
         definitions: Definitions,
         types: StartedTypes,
         checkpointer: Checkpointer,
+        shipping: Callable[[], Shipping],
     ) -> None:
         self._opened = opened
         self._context = context
@@ -59,6 +74,7 @@ class AdminHandlers:
         self._definitions = definitions
         self._types = types
         self._checkpointer = checkpointer
+        self._shipping = shipping
 
     def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
         files = len(self._opened.places.managers)
@@ -149,3 +165,16 @@ class AdminHandlers:
 
     def queue_records(self, name: str, start: int, limit: int) -> list[QueueRecord]:
         return listing(self._state.queue(name), check_passed(start), check_limit(limit))
+
+    def set_archive(self, url: str, limit: Size, full: str, keep: Duration | None) -> ArchiveInfo:
+        keep_seconds = 0.0 if keep is None else float(check_seconds(keep))
+        return self._shipping().set(
+            check_archive_url(url), check_archive_limit(limit), check_archive_full(full),
+            keep_seconds,
+        )  # fmt: skip
+
+    def archive(self) -> ArchiveInfo | None:
+        return self._shipping().info()
+
+    def stop_archive(self, forget: bool) -> None:
+        self._shipping().stop(forget=check_flag("forget", forget))

@@ -7,16 +7,34 @@ the store and not the store itself, so that keeps them without a circle.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from quire.calls.call_table import CallRow
 from quire.engine.composition import Parts
+from quire.libraries.late_imports import importing
 
 from . import admin, cron, integration, listeners, values
 
+if TYPE_CHECKING:
+    from quire.engine.upkeep.shipping import Shipping
+
+
+def _shipping(parts: Parts) -> Shipping:
+    with importing():  # which few owners are asked for
+        from quire.engine.upkeep.shipping import Shipping
+
+    return Shipping(parts.opened, parts.context, parts.definitions)
+
+
 _MAKERS: Final[Mapping[str, Callable[[Parts], Any]]] = {
     "admin": lambda parts: admin.AdminHandlers(
-        parts.opened, parts.context, parts.definitions, parts.types, parts.checkpointer
+        parts.opened,
+        parts.context,
+        parts.definitions,
+        parts.types,
+        parts.checkpointer,
+        partial(_shipping, parts),
     ),
     "cron": lambda parts: cron.CronHandlers(parts.schedules, parts.maintenance),
     "delayed": lambda parts: values.DelayedHandlers(parts.context.state, parts.context.delivery),
@@ -28,7 +46,11 @@ _MAKERS: Final[Mapping[str, Callable[[Parts], Any]]] = {
         parts.context.state, parts.context.listening
     ),
     "integration": lambda parts: integration.IntegrationHandlers(
-        parts.opened, parts.context, parts.leases, parts.maintenance
+        parts.opened,
+        parts.context,
+        parts.leases,
+        parts.maintenance,
+        partial(_shipping, parts),
     ),
 }
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from quire.arguments import (
     check_flag,
     check_keys,
     check_lease_id,
     check_names,
+    check_place,
     check_ranges,
     check_seconds,
 )
@@ -20,20 +22,29 @@ from quire.engine.upkeep.maintenance import Maintenance
 from quire.interface.awaited import PUT, REMOVAL, Awaited
 from quire.libraries.late_imports import importing
 from quire.moments import Duration
-from quire.reports.info import Lease, StateLease
+from quire.reports.info import Lease, ShippingReport, ShippingState, StateLease
+
+if TYPE_CHECKING:
+    from quire.engine.upkeep.shipping import Shipping
 
 
 class IntegrationHandlers:
     """A handler for each row of `Integration`."""
 
     def __init__(
-        self, opened: Opened, context: Context, leases: Leases, maintenance: Maintenance
+        self,
+        opened: Opened,
+        context: Context,
+        leases: Leases,
+        maintenance: Maintenance,
+        shipping: Callable[[], Shipping],
     ) -> None:
         self._opened = opened
         self._context = context
         self._state = context.state
         self._leases = leases
         self._maintenance = maintenance
+        self._shipping = shipping
 
     def positions(self, name: str) -> tuple[int, int]:
         queue = self._state.queue(name)
@@ -96,3 +107,9 @@ class IntegrationHandlers:
 
     def end_lease(self, lease_id: int) -> None:
         self._leases.release(check_lease_id(lease_id))
+
+    def ship(self, report: ShippingReport | None) -> ShippingState:
+        return self._shipping().ship(report)
+
+    def archive_boundary(self, place: int) -> None:
+        self._shipping().note_boundary(check_place(place))

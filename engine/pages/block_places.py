@@ -48,6 +48,7 @@ from .discarded_files import DiscardedFiles
 from .free_space import FreeSpace
 from .io_manager import IoManager
 from .io_worker import Action, JobGroup
+from .unshipped_places import UnshippedPlaces
 
 
 class Extent(NamedTuple):
@@ -87,6 +88,7 @@ class Places:
         self.discarded = DiscardedFiles(env, ltds_directory, self.sync_names)
         self._holding = False  # changes are applied that are not durable yet (P1)
         self.deferred: list[BlockRef] = []  # blocks that such changes have released
+        self.unshipped = UnshippedPlaces()
         self.memory = MemoryBlocks()
         self.cache = cache = BlockCache()
         self._forget = cache.forget

@@ -33,6 +33,9 @@ has sections, the others are 0)
                            since_us (only due times after it count); numbered with queues and aliases. The
                            version of the ledger key "quire.schedule:" with its number is the last due time
                            for which it has put a message; it stays when the entry goes
+                           "archive", number 1: url ("": records are not shipped now), history (a number that
+                           all entries of the archive have), keep_seconds (0: for ever), limit (bytes), full
+                           ("gap" or "wait"), boundary_place (entries up to it are not needed any more)
 
 COMMIT body
 

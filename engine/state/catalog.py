@@ -46,6 +46,8 @@ SUBSCRIPTION: Final = "subscription"
 ALIAS: Final = "alias"
 STORE: Final = "store"
 SCHEDULE: Final = "schedule"
+ARCHIVE: Final = "archive"
+ARCHIVE_NUMBER: Final = 1  # of the only one
 STORE_NUMBER: Final = 1  # of the entry that says whether the store is stopped
 LAST_START_NUMBER: Final = 2  # of the one that says when something started that has a rate
 STATE: Final = "state"
@@ -274,6 +276,8 @@ def index_catalog(state: DurableState, effects: Effects) -> None:
         _name(state, effects, str(entry.body["name"]), state.queues[entry.body["queue_id"]])
     for key, entry in state.catalog.get(STATE, {}).items():
         state.values.put(key, None, entry.body)
+    for entry in state.catalog.get(ARCHIVE, {}).values():
+        effects.archived(entry.body)
 
 
 def _put_store(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
@@ -300,6 +304,16 @@ def _put_schedule(state: DurableState, effects: Effects, key: int, body: Body, w
     state.next_queue_id = max(state.next_queue_id, key + 1)  # their numbers are of one row, too
 
 
+def _put_archive(state: DurableState, effects: Effects, key: int, body: Body, where: str) -> None:
+    if key != ARCHIVE_NUMBER or body.keys() != _ARCHIVE_FIELDS:
+        raise ValueError("it does not say where and how records are archived")
+    effects.archived(body)
+
+
+def _delete_archive(state: DurableState, effects: Effects, key: int) -> None:
+    effects.archived(None)
+
+
 def _delete(state: DurableState, effects: Effects, key: int) -> None:
     """Nothing but the entry goes. What a schedule has put, the ledger keeps."""
 
@@ -312,6 +326,10 @@ _SCHEDULE_FIELDS: Final = frozenset({
     "name", "queue_id", "cron", "timezone", "missed", "paused", "payload", "created_us",
     "since_us", "priority", "group", "sender", "correlation_id", "reply_to", "content_type",
     "ttl", "delay", "attributes", "group_key",
+})  # fmt: skip
+
+_ARCHIVE_FIELDS: Final = frozenset({
+    "url", "history", "keep_seconds", "limit", "full", "boundary_place",
 })  # fmt: skip
 
 TYPES: Final = {
@@ -334,5 +352,8 @@ TYPES: Final = {
     ),
     SCHEDULE: EntryType(
         _SCHEDULE_FIELDS, MAX_SCHEDULES, MAX_SCHEDULE_ENTRY_BYTES, _put_schedule, _delete
+    ),
+    ARCHIVE: EntryType(
+        _ARCHIVE_FIELDS, 1, MAX_CATALOG_ENTRY_BYTES, _put_archive, _delete_archive
     ),
 }  # fmt: skip

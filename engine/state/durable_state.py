@@ -12,7 +12,7 @@ each change, and gives the lock under which it is made; live objects read the st
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -455,6 +455,10 @@ class Effects(Protocol):
 
     def ended(self, record: PrepareRecord, groups: PartsByQueue, first_id: int | None) -> None:
         """It is committed, and its messages' ids begin there; None: it is rolled back."""
+        return
+
+    def archived(self, body: Mapping[str, Any] | None) -> None:
+        """What archive the store has, by its catalog; None: it never had any."""
         return
 
     def fault(self, where: str, text: str) -> None:

@@ -58,6 +58,9 @@ class AsyncAdmin(AsyncNamespace):
     verify = awaited(Admin.verify)
     position_at = awaited(Admin.position_at)
     queue_records = awaited(Admin.queue_records)
+    set_archive = awaited(Admin.set_archive)
+    archive = awaited(Admin.archive)
+    stop_archive = awaited(Admin.stop_archive)
 
 
 class AsyncCron(AsyncNamespace):
@@ -150,3 +153,5 @@ class AsyncIntegration(AsyncNamespace):
     lease_state = awaited(Integration.lease_state)
     renew_lease = awaited(Integration.renew_lease)
     end_lease = awaited(Integration.end_lease)
+    ship = awaited(Integration.ship)
+    archive_boundary = awaited(Integration.archive_boundary)

@@ -16,7 +16,7 @@ from quire.calls.call_table import Makes, Subject, change, look, step
 from quire.limits import DEFAULT_LEASE_SECONDS
 from quire.messages.message_id import MessageIds
 from quire.moments import Duration
-from quire.reports.info import Lease, StateLease, SubscriptionInfo
+from quire.reports.info import Lease, ShippingReport, ShippingState, StateLease, SubscriptionInfo
 
 from . import starts as start_places
 
@@ -158,6 +158,24 @@ class Integration(Subject, path="integration"):
     @change(again=True)
     def end_lease(self, lease_id: int) -> None:
         """End a lease; nothing happens if it has ended already."""
+
+    @change(again=True)
+    def ship(self, report: ShippingReport | None = None) -> ShippingState:
+        """Tell the owner how far the archive has the store's records, and return what is next.
+
+        Called by the shipper of an archive, once a second; without a report where it begins. The
+        owner syncs its journal, and lets go of released pages, files and segments that only
+        records before the report's LSN name. Raises InvalidArgument for a report of what the
+        journal does not have.
+        """
+
+    @change(again=True)
+    def archive_boundary(self, place: int) -> None:
+        """Note durably that the archive's entries up to this place are not needed any more.
+
+        They may be removed once this record is itself shipped. A place before the one that is noted
+        has no effect. Raises InvalidArgument, also for a store without an archive.
+        """
 
     def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` as soon as something may be there to get: waiting without a thread.

@@ -255,6 +255,48 @@ class StateLease(Struct, frozen=True):
     image: bytes  # the bytes of a checkpoint, whose records name places of now
 
 
+class ArchiveInfo(Struct, frozen=True):
+    """The archive that a store's records are shipped to."""
+
+    url: str
+    history: int  # drawn when an archive was first set; every entry carries it
+    keep_seconds: float  # how long restore points are kept; 0: for ever
+    limit: int  # bytes of the journal, and of released space, that wait to be shipped
+    full: str  # "gap" or "wait": beyond the limit
+    boundary_place: int = 0  # entries up to this one are not needed any more
+
+
+class ShippingReport(Struct, frozen=True):
+    """What a shipper has done, for the owner of the store."""
+
+    lsn: int  # every group that ends at or before this LSN is in the archive
+    number: int  # of the latest record there
+    place: int  # of the latest entry
+    base_number: int = 0  # of the newest base; 0: there is none
+    error: str = ""  # why nothing can be shipped now, for status and log; "": all is well
+    boundary_place: int = 0
+    url: str = (
+        ""  # of the archive; where the store has another one by now, nothing is taken from it
+    )
+
+
+class ShippingState(Struct, frozen=True):
+    """What a shipper is to do next."""
+
+    url: str  # "": the archive is off
+    history: int
+    keep_seconds: float  # how long restore points are kept; 0: for ever
+    store_id: int
+    segment_bytes: int
+    page_size: int
+    end_lsn: int  # of the durable journal; all before it may be shipped
+    end_number: int  # of the latest record before `end_lsn`
+    lsn: int  # where to go on: as last reported, or as the checkpoint says, or, after a gap, later
+    number: int  # of the latest record before `lsn`
+    place: int  # a hint: no entry at or before it is missing, but for merged and removed ones
+    gap: bool  # records up to `number` were not shipped: a base is needed that has at least that
+
+
 class Report(Struct, frozen=True):
     """The findings of `verify`: damage, and warnings, which need not be damage.
 

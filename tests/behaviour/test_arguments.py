@@ -16,6 +16,7 @@ from quire.block import encode_one
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument
 from quire.limits import MAX_LEDGER_KEY_BYTES, MAX_XID_BYTES
+from quire.reports.info import ShippingReport
 from tests.behaviour.forms import FORMS, AnyStore
 
 
@@ -184,6 +185,27 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         FLAGS, lambda store, bad: store.integration.lease_many([("work", 0, 0)], gaps=bad)
     ),
     "lease_state": (SECONDS, lambda store, bad: store.integration.lease_state(bad)),
+    "ship": (
+        [5, "report", {"lsn": 1}, ShippingReport(-1, 0, 0), ShippingReport(1 << 60, 0, 0)],
+        lambda store, bad: store.integration.ship(bad),
+    ),
+    "archive_boundary": (
+        [None, "1", -1, True, 1.5], lambda store, bad: store.integration.archive_boundary(bad)
+    ),
+    "set_archive": (
+        [None, 5, "", "a\nb", "s3://key:secret@bucket", "s3://" + "b" * 1000],
+        lambda store, bad: store.admin.set_archive(bad),
+    ),
+    "set_archive limit": (
+        [None, 0, "much", 1.5], lambda store, bad: store.admin.set_archive("s3://b", limit=bad)
+    ),
+    "set_archive full": (
+        [None, 0, "stop"], lambda store, bad: store.admin.set_archive("s3://b", full=bad)
+    ),
+    "set_archive keep": (
+        [0, "7d", -1.0], lambda store, bad: store.admin.set_archive("s3://b", keep=bad)
+    ),
+    "stop_archive": (FLAGS, lambda store, bad: store.admin.stop_archive(forget=bad)),
     "renew": (NUMBERS, lambda store, bad: store.integration.renew_lease(bad)),
     "renew seconds": (SECONDS, lambda store, bad: store.integration.renew_lease(1, bad)),
     "release": (NUMBERS, lambda store, bad: store.integration.end_lease(bad)),

@@ -17,6 +17,7 @@ import quire
 from quire.errors import QueueNotFound, TransactionNotFound
 from quire.interface.integration import TransactionIntegration
 from quire.remote.wire.named_calls import NAMESPACES
+from quire.reports.info import ShippingReport
 from tests.behaviour.forms import WITH_CALLBACKS, AnyStore
 from tests.behaviour.test_fragments import block, file
 from tests.kit.waiting import SECONDS
@@ -477,6 +478,37 @@ def integration(store: AnyStore) -> None:
     checked = store.admin.verify().checked
     assert (state.number, state.state_hash) == (checked["number"], checked["state_hash"])
     store.integration.end_lease(state.lease_id)
+
+
+@covers(ADMIN, "set_archive archive stop_archive")
+@covers(INTEGRATION, "ship archive_boundary")
+def archive(store: AnyStore) -> None:
+    """Set, followed by a shipper, and stopped."""
+    store.create_queue("q", kind="work")
+    made = store.admin.set_archive("s3://bucket/store", limit="1g", full="wait", keep=3600)
+    assert store.admin.archive() == made
+    assert (made.limit, made.full, made.keep_seconds) == (1 << 30, "wait", 3600.0)
+    begun = store.integration.ship()
+    assert (begun.url, begun.history, begun.gap) == ("s3://bucket/store", made.history, True)
+    assert (begun.lsn, begun.number) == (begun.end_lsn, begun.end_number)
+    store.put("q", b"1")
+    ends = store.integration.ship()
+    assert (ends.lsn, ends.end_number) == (begun.lsn, begun.number + 1)
+    report = ShippingReport(ends.end_lsn, ends.end_number, 1, base_number=ends.end_number)
+    known = store.integration.ship(report)
+    assert (known.lsn, known.number, known.place) == (ends.end_lsn, ends.end_number, 1)
+    assert not known.gap
+    store.integration.archive_boundary(1)
+    found = store.admin.archive()
+    assert found is not None
+    assert found.boundary_place == 1
+    store.admin.stop_archive()
+    assert store.admin.archive() is None
+    assert store.integration.ship().url == ""
+    assert store.admin.set_archive("s3://bucket/store").history == made.history
+    store.admin.stop_archive(forget=True)
+    assert store.admin.set_archive("s3://bucket/store").history != made.history
+    store.admin.stop_archive()
 
 
 @covers(INTEGRATION, "when_ready")

@@ -28,6 +28,9 @@ class Alone:
     def held(self, record: object, groups: object, *, counted: bool) -> None:
         """No space is counted."""
 
+    def archived(self, body: object) -> None:
+        """Nothing is shipped."""
+
     def known_as(self, record: object) -> int:
         """No queue knows it."""
         return 0

@@ -45,6 +45,10 @@ CHANGING: dict[str, Callable[[RemoteStore], object]] = {
     "integration.lease_state": lambda store: store.integration.lease_state(),
     "integration.renew_lease": lambda store: store.integration.renew_lease(1),
     "integration.end_lease": lambda store: store.integration.end_lease(1),
+    "integration.ship": lambda store: store.integration.ship(),
+    "integration.archive_boundary": lambda store: store.integration.archive_boundary(1),
+    "admin.set_archive": lambda store: store.admin.set_archive("s3://bucket/store"),
+    "admin.stop_archive": lambda store: store.admin.stop_archive(),
     "admin.checkpoint": lambda store: store.admin.checkpoint(),
 }
 LOOKING: dict[str, Callable[[RemoteStore], object]] = {
@@ -56,6 +60,7 @@ LOOKING: dict[str, Callable[[RemoteStore], object]] = {
     "integration.positions": lambda store: store.integration.positions("q"),
     "admin.queue_records": lambda store: store.admin.queue_records("q"),
     "subscriptions": lambda store: store.subscriptions("q"),
+    "admin.archive": lambda store: store.admin.archive(),
     "admin.transactions": lambda store: store.admin.transactions(),
     "admin.transaction": lambda store: store.admin.transaction(1),
     "prepared.list": lambda store: store.prepared.list(),

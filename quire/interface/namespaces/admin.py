@@ -12,7 +12,17 @@ from quire.arguments import check_name
 from quire.calls.call_table import Subject, change, look
 from quire.interface import lookup, redriving
 from quire.interface import starts as start_places
-from quire.reports.info import CatalogItem, QueueInfo, QueueRecord, Report, TransactionInfo
+from quire.limits import DEFAULT_ARCHIVE_LIMIT_BYTES
+from quire.moments import Duration
+from quire.reports.info import (
+    ArchiveInfo,
+    CatalogItem,
+    QueueInfo,
+    QueueRecord,
+    Report,
+    TransactionInfo,
+)
+from quire.sizes import Size
 
 
 class Admin(Subject, path="admin"):
@@ -154,8 +164,8 @@ class Admin(Subject, path="admin"):
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         """Return the definitions of the store, by type and number.
 
-        Types are "queue", "subscription", "alias" (of a queue), "schedule" and "store" (while it is
-        stopped as a whole). `type`: these only. Raises InvalidArgument.
+        Types are "queue", "subscription", "alias" (of a queue), "schedule", "archive" and "store"
+        (while it is stopped as a whole). `type`: these only. Raises InvalidArgument.
         """
 
     @look
@@ -212,4 +222,35 @@ class Admin(Subject, path="admin"):
         OPEN, MESSAGES, INDIRECT, COMMIT and ROLLBACK (paragraphs 0047-0053 of the patent). `limit`
         of them, after the first `start`; a checkpoint in between takes the oldest away, and
         `quire dump` lists them then. Raises QueueNotFound.
+        """
+
+    @change(again=True)
+    def set_archive(
+        self,
+        url: str,
+        *,
+        limit: Size = DEFAULT_ARCHIVE_LIMIT_BYTES,
+        full: str = "gap",
+        keep: Duration | None = None,
+    ) -> ArchiveInfo:
+        """Have the store's records shipped to an archive from now on, durably (docs/archive.md).
+
+        What a record releases stays in place until the record is shipped, over restarts too. That
+        may take `limit` bytes, together with the journal that waits. Beyond that `full` says what
+        happens: "gap" lets go of it, so that the archive has a gap until its next base; with "wait"
+        puts wait as for a full queue, then raise ArchiveFull, while gets and rollbacks go on.
+        `keep`: how long restore points are kept; None: for ever. Another `url` is another archive,
+        which begins now. Raises InvalidArgument, also for a store in memory.
+        """
+
+    @look
+    def archive(self) -> ArchiveInfo | None:
+        """The archive that the store's records are shipped to; None: there is none."""
+
+    @change(again=True)
+    def stop_archive(self, *, forget: bool = False) -> None:
+        """Ship no more records, durably, and let go of all that waits for it.
+
+        What is in the archive stays. An archive that is set later goes on with the same history;
+        `forget`: with a new one, as is right for a store that was restored. Raises InvalidArgument.
         """
