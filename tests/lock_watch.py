@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from quire.env import interpreter
-from tests.source_tree import ROOT, all_sources, parsed
+from tests.source_tree import ROOT, all_sources, nodes, parsed
 
 __all__ = ["LockWatch", "locks_in_the_source", "place_of"]
 
@@ -141,7 +141,7 @@ def locks_in_the_source() -> dict[str, str]:
     for path in all_sources():
         tree = parsed((ROOT / path).read_text())
         makers = {*MAKERS, "OwnLock", *_other_names(tree)}
-        for owner in (tree, *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))):
+        for owner in (tree, *nodes(tree, ast.ClassDef)):
             prefix = owner.name if isinstance(owner, ast.ClassDef) else path.stem
             for node in _own_statements(owner):
                 if (attribute := _lock_made(node, makers)) is not None:

@@ -6,6 +6,9 @@ import ast
 import os
 from functools import cache
 from pathlib import Path
+from typing import TypeVar, cast
+
+Node = TypeVar("Node", bound=ast.AST)
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPONENTS = ("engine", "journal", "writebuffer", "ltds", "remote", "spark_graphs", "coordination")
@@ -48,3 +51,17 @@ def module_name(path: Path) -> str:
 def parsed(text: str) -> ast.Module:
     """The tree of a module, which nobody changes: many tests look at all of them."""
     return ast.parse(text)
+
+
+@cache
+def _nodes_by_kind(tree: ast.Module) -> dict[type[ast.AST], list[ast.AST]]:
+    found: dict[type[ast.AST], list[ast.AST]] = {}
+    for node in ast.walk(tree):
+        found.setdefault(type(node), []).append(node)
+    return found
+
+
+def nodes(tree: ast.Module, *kinds: type[Node]) -> list[Node]:
+    """The tree's nodes of these kinds, kind after kind: it is walked once for all tests."""
+    by_kind = _nodes_by_kind(tree)
+    return [cast("Node", node) for kind in kinds for node in by_kind.get(kind, ())]

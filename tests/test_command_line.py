@@ -24,7 +24,7 @@ from quire.cli.error_hints import in_commands
 from quire.interface.store import Store
 from quire.interface.transaction import Transaction
 from quire.opening import open as open_store
-from tests.source_tree import ROOT, all_sources, parsed
+from tests.source_tree import ROOT, all_sources, nodes, parsed
 from tests.test_wrong_uses import subjects
 
 
@@ -324,11 +324,10 @@ def error_texts() -> Iterator[str]:
     for path in all_sources():
         if "spark" in str(path) or "cli" in path.parts or "testing" in path.parts:
             continue
-        for node in ast.walk(parsed((ROOT / path).read_text())):
-            if isinstance(node, ast.Raise):
-                for part in ast.walk(node):
-                    if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                        yield part.value
+        for node in nodes(parsed((ROOT / path).read_text()), ast.Raise):
+            for part in ast.walk(node):
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.value
 
 
 def test_each_call_that_an_error_names_has_a_command() -> None:

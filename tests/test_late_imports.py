@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from tests.kit.waiting import SECONDS
-from tests.source_tree import ROOT, all_sources, module_name, parsed
+from tests.source_tree import ROOT, all_sources, module_name, nodes, parsed
 
 # Who imports in functions otherwise, and why.
 APART = {
@@ -32,15 +32,13 @@ def late_imports_of(source: str) -> list[str]:
     tree = parsed(source)
     waited_for = {
         inner
-        for node in ast.walk(tree)
-        if isinstance(node, ast.With)
-        and any(ast.unparse(item.context_expr) == "importing()" for item in node.items)
+        for node in nodes(tree, ast.With)
+        if any(ast.unparse(item.context_expr) == "importing()" for item in node.items)
         for inner in ast.walk(node)
     }
     return [
         f"{node.lineno}: {ast.unparse(node)}"
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for function in nodes(tree, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
         for node in ast.walk(function)
         if isinstance(node, ast.Import | ast.ImportFrom) and node not in waited_for
     ]
@@ -50,9 +48,8 @@ def calls_of_import_module(source: str) -> list[int]:
     """The lines that import a module by its name."""
     return [
         node.lineno
-        for node in ast.walk(parsed(source))
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__")
+        for node in nodes(parsed(source), ast.Call)
+        if ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__")
     ]
 
 

@@ -21,6 +21,7 @@ from tests.source_tree import (
     PACKAGES,
     ROOT,
     module_name,
+    nodes,
     own_files,
     parsed,
     source_files,
@@ -337,8 +338,8 @@ MOST_LINES = 70  # of a function; longer ones are several
 
 def functions(text: str) -> Iterator[tuple[str, int]]:
     """The names of all functions of a module, and how many lines each has."""
-    for node in ast.walk(parsed(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+    for kind in (ast.FunctionDef, ast.AsyncFunctionDef):
+        for node in nodes(parsed(text), kind):
             assert node.end_lineno is not None
             yield node.name, node.end_lineno - node.lineno + 1
 

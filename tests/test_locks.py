@@ -18,7 +18,7 @@ import pytest
 import quire
 from quire.engine import EmbeddedStore as Store
 from tests.lock_watch import LockWatch, locks_in_the_source
-from tests.source_tree import ROOT, all_sources, parsed
+from tests.source_tree import ROOT, all_sources, nodes, parsed
 from tests.test_seam import CallFinder
 from tests.write_watch import WriteWatch
 
@@ -87,22 +87,16 @@ def made_elsewhere(source: str) -> list[str]:
     handed = {name.rpartition(".")[2] for name in HAND_OVERS}
     meant = {  # hand-overs, and locks of which an `OwnLock` takes care
         node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Attribute)
-        and node.targets[0].attr in handed
+        for node in nodes(tree, ast.Assign)
+        if isinstance(node.targets[0], ast.Attribute) and node.targets[0].attr in handed
     } | {
         argument
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "OwnLock"
+        for node in nodes(tree, ast.Call)
+        if ast.unparse(node.func) == "OwnLock"
         for argument in node.args
     }
-    used = [
-        node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and node not in meant
-    ]
-    used += [
-        base for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for base in node.bases
-    ]
+    used = [node.func for node in nodes(tree, ast.Call) if node not in meant]
+    used += [base for node in nodes(tree, ast.ClassDef) for base in node.bases]
     return [
         f"{node.lineno}: {ast.unparse(node)}" for node in used if names.dotted(node) in WAITED_BY
     ]

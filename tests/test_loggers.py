@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.source_tree import ROOT, all_sources, parsed
+from tests.source_tree import ROOT, all_sources, nodes, parsed
 
 WARN = "import logging, quire; quire.open; logging.getLogger({name!r}).warning('told'); {more}"
 
@@ -44,8 +44,8 @@ def test_processes_that_nobody_sets_up_show_warnings() -> None:
 @pytest.mark.parametrize("path", all_sources(), ids=str)
 def test_every_logger_is_of_the_tree(path: object) -> None:
     """Its name begins with the package's."""
-    for node in ast.walk(parsed((ROOT / str(path)).read_text())):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "logging.getLogger":
+    for node in nodes(parsed((ROOT / str(path)).read_text()), ast.Call):
+        if ast.unparse(node.func) == "logging.getLogger":
             names = [ast.unparse(argument) for argument in node.args]
             if names and names != ["name"]:
                 assert names[0].startswith(("'quire'", "'quire.")), names

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from tests.source_tree import CODE, ROOT, own_files, parsed
+from tests.source_tree import CODE, ROOT, nodes, own_files, parsed
 
 _CASE = re.compile(r"_?[A-Z]\w*[a-z]\w*")  # of a type: a constant has capitals alone
 _SAME_TYPES = ("TYPE_CHECKING", "sys.version_info")
@@ -21,9 +21,8 @@ def type_names(source: str) -> Iterator[tuple[int, str]]:
     variables are none: they belong to the functions and classes that are generic by them.
     """
     tree = parsed(source)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            yield node.lineno, node.name
+    for node in nodes(tree, ast.ClassDef):
+        yield node.lineno, node.name
     for node in _of_module(tree):
         if isinstance(node, ast.Assign) and _is_type(node.value):
             targets = node.targets
