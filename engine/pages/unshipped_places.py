@@ -22,7 +22,7 @@ class ShippedPosition(NamedTuple):
 
 
 class UnshippedPlaces:
-    """What waits for the store's archive; nothing where there is none. Thread-safe."""
+    """The places that wait for the store's archive; none where there is no archive. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -54,7 +54,7 @@ class UnshippedPlaces:
                 self._begin()
 
     def _begin(self) -> None:
-        """What is not known to be shipped by now never is."""
+        """Let go of all that is not known to be shipped: it never is."""
         self.gap, self.base_number, self.error = self.is_on, 0, ""
         if self.is_on and self._end is not None:
             self.position = self._end()

@@ -458,7 +458,7 @@ class Effects(Protocol):
         return
 
     def archived(self, body: Mapping[str, Any] | None) -> None:
-        """What archive the store has, by its catalog; None: it never had any."""
+        """The archive that the store has by its catalog; None: it never had any."""
         return
 
     def fault(self, where: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""When a store's archive needs a new base: a rule without I/O, for whoever makes bases."""
+"""The rule for when an archive needs a new base, without I/O."""
 
 from __future__ import annotations
 

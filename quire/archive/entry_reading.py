@@ -1,9 +1,9 @@
 """Reading the entries of an archive: which there are, what they need, and their records.
 
-- ER1: whatever bytes an object has, the only error is ArchiveCorrupt, which names the object, or
+- EY1: whatever bytes an object has, the only error is ArchiveCorrupt, which names the object, or
   ArchiveRefused for a format of a newer release; and no more memory is taken than the object has
   bytes.
-- ER2: records are handed out only of an entry that was verified as a whole, and follows the one
+- EY2: records are handed out only of an entry that was verified as a whole, and follows the one
   before it: its place is the next one, it names the other's checksum, and its numbers go on.
 - ER3: an entry that is in merged entries and in `log/` is read from the merged ones: a late one in
   `log/`, of whatever content, does not count.
@@ -35,17 +35,18 @@ from quire.rows.open_block import open_block
 from . import format
 from .limits import (
     ENTRY_HEAD_READ_BYTES,
+    LISTINGS,
     MAX_CREATE_BYTES,
     MAX_MERGED_BYTES,
     MAX_UPLOAD_BYTES,
     READ_BYTES,
 )
-from .object_reading import ObjectReading, Span, damaged
+from .object_reading import ObjectReading, ObjectSpan, damaged
 from .objects import ObjectInfo, Objects
 
-_LISTINGS: Final = 5  # entries are merged meanwhile, and looked for again so often
 _COMMIT_TIME: Final = struct.Struct("<8xq")
 _NAMES_COUNT: Final = struct.Struct("<52xI")
+# Errors of values that no entry has (EY1).
 _WRONG: Final = (ValueError, OverflowError, struct.error)
 
 
@@ -98,13 +99,13 @@ class OpenedEntry(NamedTuple):
 
 def heads(objects: Objects, read: ObjectReading) -> list[EntryHead]:
     """Return all entries, by place. Raises ArchiveCorrupt, ArchiveRefused (ER3)."""
-    for tries in range(_LISTINGS):
+    for tries in range(LISTINGS):
         merged = _listed(objects, format.MERGED)
         single = _listed(objects, format.LOG)
         try:
             return _heads(read, merged, single)
         except ArchiveCorrupt as error:  # or merged, and removed, since it was listed
-            if not isinstance(error.__context__, ObjectNotFound) or tries == _LISTINGS - 1:
+            if not isinstance(error.__context__, ObjectNotFound) or tries == LISTINGS - 1:
                 raise
     return []
 
@@ -129,7 +130,7 @@ def named(objects: Objects, read: ObjectReading, heads: Sequence[EntryHead]) -> 
 
 
 def records(read: ObjectReading, heads: Sequence[EntryHead]) -> Iterator[ShippedRecord]:
-    """Yield the records of entries, in order (ER2). Raises ArchiveCorrupt, ArchiveRefused."""
+    """Yield the records of entries, in order (EY2). Raises ArchiveCorrupt, ArchiveRefused."""
     before: EntryHead | None = None
     for head, data in _entries(read, heads):
         check_follows(before, head)
@@ -262,7 +263,7 @@ class MergedIndex(NamedTuple):
 def merged_index(read: ObjectReading, name: str, size: int) -> MergedIndex:
     """Return what is in merged entries of so many bytes. Raises ArchiveCorrupt, ArchiveRefused."""
     first, last = format.places_of(name)
-    data = _read(read, Span(name, 0, ENTRY_HEAD_READ_BYTES))
+    data = _read(read, ObjectSpan(name, 0, ENTRY_HEAD_READ_BYTES))
     (digest, magic, version, _, _, history, place, entries, names_count, *_) = _unpacked(
         format.MERGED_HEAD, data, name
     )
@@ -271,7 +272,7 @@ def merged_index(read: ObjectReading, name: str, size: int) -> MergedIndex:
     if magic != format.MERGED_MAGIC or end > size or size > MAX_MERGED_BYTES:
         raise damaged(name, "these are no merged entries")
     if end > len(data):
-        data += _read(read, Span(name, len(data), end - len(data)))
+        data += _read(read, ObjectSpan(name, len(data), end - len(data)))
     if checksum(memoryview(data)[8:end]) != digest:
         raise damaged(name, "its checksum differs")
     _check_version(version, name)
@@ -304,7 +305,7 @@ def _heads(
             for head in merged_index(read, info.name, info.bytes).heads:
                 found.setdefault(head.place, head)
     sizes = {info.name: info.bytes for info in single if format.place_of(info.name) not in found}
-    spans = (Span(name, 0, ENTRY_HEAD_READ_BYTES) for name in sizes)
+    spans = (ObjectSpan(name, 0, ENTRY_HEAD_READ_BYTES) for name in sizes)
     for span, data in read.spans(spans):
         head = _front(_whole_front(read, span, data), span.name, 0).head
         if head.length != sizes[span.name] or head.place != format.place_of(span.name):
@@ -319,13 +320,13 @@ def _entries(read: ObjectReading, heads: Sequence[EntryHead]) -> Iterator[tuple[
         deque()
     )  # of each run, and how many reads it takes
 
-    def spans() -> Iterator[Span]:
+    def spans() -> Iterator[ObjectSpan]:
         for run in _runs(heads):
             offset, end = run[0].offset, run[-1].offset + run[-1].length
             starts = range(offset, end, READ_BYTES)
             planned.append((run, len(starts)))
             for start in starts:
-                yield Span(run[0].name, start, min(READ_BYTES, end - start))
+                yield ObjectSpan(run[0].name, start, min(READ_BYTES, end - start))
 
     found = read.spans(spans())
     for _, data in found:
@@ -382,7 +383,7 @@ def _entry(row: tuple[int, ...], name: str, offset: int, names: Sequence[str]) -
     return OpenedEntry(head, store_id, is_in_blob, names, length, records_checksum)
 
 
-def _whole_front(read: ObjectReading, span: Span, data: bytes) -> bytes:
+def _whole_front(read: ObjectReading, span: ObjectSpan, data: bytes) -> bytes:
     """Return the head and the names of an entry, of which so much was read."""
     (names_count,) = _NAMES_COUNT.unpack_from(data) if len(data) >= format.ENTRY_HEAD.size else (0,)
     end = format.ENTRY_HEAD.size + format.ENTRY_NAME.size * names_count
@@ -392,7 +393,7 @@ def _whole_front(read: ObjectReading, span: Span, data: bytes) -> bytes:
 
 
 def _front_bytes(read: ObjectReading, head: EntryHead) -> bytes:
-    span = Span(head.name, head.offset, min(ENTRY_HEAD_READ_BYTES, head.length))
+    span = ObjectSpan(head.name, head.offset, min(ENTRY_HEAD_READ_BYTES, head.length))
     return _whole_front(read, span, _read(read, span))
 
 
@@ -424,7 +425,9 @@ def _blob(read: ObjectReading, name: str, size: int) -> bytes:
     pieces, end = [], 0
     if size <= MAX_UPLOAD_BYTES:
         starts = range(0, size, READ_BYTES)
-        for _, data in read.spans(Span(name, at, min(READ_BYTES, size - at)) for at in starts):
+        for _, data in read.spans(
+            ObjectSpan(name, at, min(READ_BYTES, size - at)) for at in starts
+        ):
             pieces.append(data)
             end += len(data)
             if len(data) != READ_BYTES:
@@ -448,6 +451,6 @@ def _check_blocks(parts: Iterable[Part], attachment: bytes, name: str) -> None:
                 raise damaged(f"{name}, offset {part.address}", "another block is there")
 
 
-def _read(read: ObjectReading, span: Span) -> bytes:
+def _read(read: ObjectReading, span: ObjectSpan) -> bytes:
     (found,) = read.spans([span])
     return found[1]

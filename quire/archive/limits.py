@@ -90,3 +90,6 @@ MERGED_MEAN_BYTES: Final = 1 << 20
 MAX_MERGED_BYTES: Final = MERGED_BYTES + 2 * MAX_CREATE_BYTES
 
 assert ENTRY_BYTES + ENTRY_ATTACHED_BYTES < MAX_CREATE_BYTES
+
+# How often an archive is listed anew, as its entries are merged while it is read.
+LISTINGS: Final = 5

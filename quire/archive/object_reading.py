@@ -24,7 +24,7 @@ PieceRead = tuple[StoredObject, int]
 """A piece of an object: its offset."""
 
 
-class Span(NamedTuple):
+class ObjectSpan(NamedTuple):
     """Bytes of an object."""
 
     name: str
@@ -60,7 +60,7 @@ class ObjectReading:
             if data:
                 yield each, data
 
-    def spans(self, spans: Iterable[Span]) -> Iterator[tuple[Span, bytes]]:
+    def spans(self, spans: Iterable[ObjectSpan]) -> Iterator[tuple[ObjectSpan, bytes]]:
         """Yield the bytes of each span, none of them verified; fewer at an object's end.
 
         Raises ArchiveCorrupt for an object that is not there.
@@ -101,9 +101,9 @@ class ObjectReading:
         length = min(READ_BYTES, stored.bytes - offset)
         if offset + length == stored.bytes:
             length += 1  # so that one that is longer is found
-        return self._span(Span(stored.name, offset, length))
+        return self._span(ObjectSpan(stored.name, offset, length))
 
-    def _span(self, span: Span) -> bytes:
+    def _span(self, span: ObjectSpan) -> bytes:
         try:
             return self._objects.read(span.name, span.offset, span.length)
         except ObjectNotFound:

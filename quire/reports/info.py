@@ -267,7 +267,7 @@ class ArchiveInfo(Struct, frozen=True):
 
 
 class ShippingReport(Struct, frozen=True):
-    """What a shipper has done, for the owner of the store."""
+    """The report of a shipper, for the owner of the store."""
 
     lsn: int  # every group that ends at or before this LSN is in the archive
     number: int  # of the latest record there
@@ -281,7 +281,7 @@ class ShippingReport(Struct, frozen=True):
 
 
 class ShippingState(Struct, frozen=True):
-    """What a shipper is to do next."""
+    """The work that a shipper is to do next."""
 
     url: str  # "": the archive is off
     history: int
