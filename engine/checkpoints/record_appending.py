@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from quire.engine.records.local_tail import mark_of, placed, tail_bytes
 from quire.engine.state.state_hash import hash_of, values_of
 from quire.env import Env, FileLock
 from quire.errors import StoreCorrupt
-from quire.journal import RECORD_HEADER, RECORD_HEADER_BYTES, padded_bytes
+from quire.journal import RECORD_HEADER, RECORD_HEADER_BYTES, pack_record, padded_bytes
 from quire.limits import APPENDED_BYTES, GROUP_BYTES, MOVED_WRITE_BYTES
 from quire.rows.open_block import open_block
 
@@ -107,6 +108,16 @@ class RecordAppender:
         opened = self._now_open()
         Checkpointer(opened, Sequencer(opened.journal, self._number)).run()
         opened.places.sweep()
+
+    def remove_entries(self, entry_type: str) -> None:
+        """Remove the catalog's entries of a type, by a record of the store's own."""
+        self.finish()
+        keys = self._now_open().state.durable.catalog.get(entry_type, {})
+        if keys:
+            changes = [[entry_type, key, None] for key in keys]
+            body = json.dumps(changes, separators=(",", ":")).encode()
+            self.append(pack_record(format.CATALOG, 0, body), b"")
+            self.finish()
 
     def _open(self) -> None:
         request = OpenRequest(Options.of({}), set(), create=False, background=False, owner="")

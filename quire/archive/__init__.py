@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .base_making import backup
     from .base_restoring import restore
     from .choosing import backups
-    from .manifest import BackupInfo, BackupReport
+    from .manifest import BackupInfo, BackupReport, RestoreReport
 else:
     from quire.libraries.late_modules import names_of
 
@@ -21,6 +21,7 @@ else:
         {
             "BackupInfo": "quire.archive.manifest",
             "BackupReport": "quire.archive.manifest",
+            "RestoreReport": "quire.archive.manifest",
             "backup": "quire.archive.base_making",
             "backups": "quire.archive.choosing",
             "keep": "quire.archive.base_keeping",
@@ -29,4 +30,13 @@ else:
         },
     )
 
-__all__ = ["BackupInfo", "BackupReport", "backup", "backups", "keep", "restore", "verify"]
+__all__ = [
+    "BackupInfo",
+    "BackupReport",
+    "RestoreReport",
+    "backup",
+    "backups",
+    "keep",
+    "restore",
+    "verify",
+]

@@ -111,7 +111,7 @@ class _BaseMaking:
         manifest = Manifest(
             self._base, f"{leased.image.store_id:016x}", lease.number, lease.time_us,
             lease.state_hash, f"{lease.generation:016x}", self._payload_bytes,
-            state, tables, packs, files,
+            state, tables, packs, files, f"{_history_of(leased.image.document):016x}",
         )  # fmt: skip
         for stored in files:  # those that were not sent, too
             self._objects.size(stored.name)
@@ -201,6 +201,14 @@ class _BaseMaking:
 
     def _advance(self, done: int) -> None:
         self._report(done, max(self._expected, done))
+
+
+def _history_of(document: dict[str, Any]) -> int:
+    """Return the history of the continuous archive that the store has or had; 0: it had none."""
+    for name, _, _, body in document["catalog"]:
+        if name == format.CATALOG_ENTRY:
+            return int(body["history"])
+    return 0
 
 
 class _WatchedPieces:

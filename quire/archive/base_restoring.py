@@ -1,11 +1,15 @@
-"""Restoring a base: a store is built of it beside its path, verified, and only then gets its name.
+"""Restoring a store: it is built of a base and of the records behind that, beside its path.
+
+Once it is verified it gets its name.
 
 - BR1: until all of it is durable and verified there is nothing at the path. What was broken off is
   at `PATH.restoring-<random>`, and the next restore to that path removes it. A restore holds the
   lock of what it builds, so no other one removes that.
 - BR2: every block and file is verified as it is copied, and the store as a whole at the end: what
-  its records say, all that they name, and the hash of the state, which is that of the store at the
-  base's number.
+  its records say, all that they name, and the hash of the state, which at the base's number is
+  that of the store which was backed up.
+- BR3: it has no archive: the entry of its catalog is removed by a record of its own. So it never
+  writes into the archive of the store that it is of, whose later records are others.
 - Memory holds the state's document, a table, the reads under way, and some blocks.
 """
 
@@ -14,10 +18,9 @@ from __future__ import annotations
 import errno
 import os
 import re
-import struct
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 
 from quire.archive.objects import check_outside, open_objects
 from quire.engine.checkpoints.store_building import StoreBuilder
@@ -38,26 +41,17 @@ from quire.errors import (
     StoreFailed,
     StoreLocked,
 )
-from quire.ltds import LtdsReader, path_of
 from quire.moments import Moment
 from quire.rows.open_block import open_block
 
 from . import format, table
-from .choosing import choose
+from .choosing import RestorePoint, choose
 from .limits import OPENINGS_PASSED
-from .manifest import BackupInfo, Manifest, ReportProgress, StoredObject, info_of
-from .object_reading import ByteStream, ObjectReading, damaged, reading
+from .manifest import Manifest, ReportProgress, RestoreReport, StoredObject
+from .object_reading import ByteStream, ObjectReading, contradictions, damaged, reading
+from .record_restoring import RecordRestoring, check_file, check_state, write_file
 
 RESTORING = ".restoring-"
-_IMPOSSIBLE = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-    struct.error,
-)
-"""Errors of values that no store has."""
 
 
 def restore(
@@ -68,44 +62,52 @@ def restore(
     time: Moment | None = None,
     report: ReportProgress | None = None,
     env: Env | None = None,
-) -> BackupInfo:
-    """Make a store at `path` of a backup in the archive at `url`; as what that is listed.
+) -> RestoreReport:
+    """Make a store at `path` of the archive at `url`; it says as of which record.
 
-    The newest backup, or the newest one that is not after the record of this `number`, or not after
-    this `time`. There must be nothing at the path, or an empty directory. The store has the id of
-    the one that was backed up: docs/archive.md says what that means.
+    As of the latest record that is there; of the record with this `number`; or of the latest one
+    that was committed up to this `time`. Where no records were archived continuously: of the newest
+    backup that is not after that. There must be nothing at the path, or an empty directory. The
+    store has the id of the one that was backed up: docs/archive.md says what that means.
 
-    Either the whole store is there when it returns, verified, or nothing is. Raises BackupNotFound,
-    ArchiveCorrupt, ArchiveFailed, InvalidArgument, StoreLocked where another restore to that path
-    is under way, DiskFull, StoreFailed.
+    Either the whole store is there when it returns, verified, or nothing is. Raises BackupNotFound
+    for a point that is not covered, ArchiveCorrupt, ArchiveFailed, InvalidArgument, StoreLocked
+    where another restore to that path is under way, DiskFull, StoreFailed.
     """
     machine = check_env(env)
     named = Layout(os.fspath(path) if isinstance(path, os.PathLike) else path)
     target = Layout(machine.real_path(named.path))
     with closing(open_objects(url, machine)) as objects:
         check_outside(objects, machine, target.path)
-        manifest = choose(objects, number, time)
-        with errors_of_path(target):
-            _make_free(machine, target)
-            _remove_leftovers(machine, target)
-        check_file_system(machine, target.parent, network=False)
         with reading(objects) as read:
-            _restore(machine, target, manifest, read, report or (lambda done, expected: None))
-        return info_of(manifest)
+            point = choose(objects, read, number, time)
+            with errors_of_path(target):
+                _make_free(machine, target)
+                _remove_leftovers(machine, target)
+            check_file_system(machine, target.parent, network=False)
+            progress = report or (lambda done, expected: None)
+            return _restore(machine, target, point, read, progress)
 
 
 def _restore(
-    env: Env, target: Layout, manifest: Manifest, read: ObjectReading, report: ReportProgress
-) -> None:
+    env: Env, target: Layout, point: RestorePoint, read: ObjectReading, report: ReportProgress
+) -> RestoreReport:
+    manifest = point.manifest
     built = Layout(f"{target.path}{RESTORING}{env.random_u64():016x}")
     try:
         with errors_of_path(built):
             env.make_directory(built.path)
         lock = env.lock(built.lock, "quire restore")
         try:
-            _BaseRestoring(env, built, manifest, read, report).run(lock)
-            with _contradictions(manifest):
-                _verify(env, built, manifest)
+            base = _BaseRestoring(env, built, point, read, report)
+            base.run(lock)
+            records = RecordRestoring(env, built, lock, point, read)
+            if manifest.history_number:
+                records.run(base.advance)
+            with contradictions(manifest.state.name):
+                _verify(env, built, manifest, records.number)
+            if manifest.history_number:
+                records.forget_archive()
             with errors_of_path(target):
                 env.rename(built.path, target.path)
         finally:
@@ -121,6 +123,7 @@ def _restore(
             f"the store at {target.path} is whole, but it is not known whether its name is durable "
             f"({error!r}): remove it, and restore it once more"
         ) from error
+    return RestoreReport(point.info, records.number, records.time_us)
 
 
 def _make_free(env: Env, target: Layout) -> None:
@@ -162,25 +165,11 @@ def remove_tree(env: Env, path: str) -> None:
         env.remove(path)
 
 
-@contextmanager
-def _contradictions(manifest: Manifest) -> Iterator[None]:
-    """Raise ArchiveCorrupt in the block for a state whose values cannot be: its bytes are whole."""
-    try:
-        yield
-    except (StoreCorrupt, InvalidArgument) as error:
-        raise _contradiction(manifest, error) from error
-    except QuireError:
-        raise
-    except _IMPOSSIBLE as error:
-        raise _contradiction(manifest, error) from error
+def _verify(env: Env, built: Layout, manifest: Manifest, number: int) -> None:
+    """Recover the store as an opening would, changing nothing, and read all of it (BR2).
 
-
-def _contradiction(manifest: Manifest, error: Exception) -> ArchiveCorrupt:
-    return damaged(manifest.state.name, f"it contradicts itself ({error!r:.200})")
-
-
-def _verify(env: Env, built: Layout, manifest: Manifest) -> None:
-    """Recover the store as an opening would, changing nothing, and read all of it (BR2)."""
+    `number`: of its latest record.
+    """
     store = EmbeddedStore.open(built.path, env=LookEnv(env), create=False, background=False)
     try:
         report = store.admin.verify()
@@ -191,12 +180,7 @@ def _verify(env: Env, built: Layout, manifest: Manifest) -> None:
             f"backup {manifest.base} gives a store that is damaged: {report.damage[0]}; restore "
             "another backup, and report this"
         )
-    found = report.checked["number"], report.checked["state_hash"]
-    if found != (manifest.number, manifest.state_hash):
-        raise ArchiveCorrupt(
-            f"backup {manifest.base} gives another state than the store had at record "
-            f"{manifest.number}: {found}; restore another backup, and report this"
-        )
+    check_state(manifest, report.checked["number"], report.checked["state_hash"], number)
 
 
 def _placed(prepared: Iterable[tuple[str, int]], addresses: list[int]) -> Iterator[str]:
@@ -213,30 +197,31 @@ class _BaseRestoring:
         self,
         env: Env,
         built: Layout,
-        manifest: Manifest,
+        point: RestorePoint,
         read: ObjectReading,
         report: ReportProgress,
     ) -> None:
         self._env = env
         self._built = built
-        self._manifest = manifest
+        self._manifest = manifest = point.manifest
         self._reading = read
         self._report = report
         self._store_id = int(manifest.store_id, 16)
         self._done = 0
+        self._expected = manifest.payload_bytes + sum(head.length for head in point.heads)
 
     def run(self, lock: FileLock) -> None:
         """Build it, durably but for its name."""
         image = self._image()
         prepared = image.document.pop(format.PREPARED, ())
-        with _contradictions(self._manifest):
+        with contradictions(self._manifest.state.name):
             generation = int(self._manifest.generation, 16) + (OPENINGS_PASSED << 32)
             builder = StoreBuilder(self._env, self._built, lock, image, generation)
         with closing(builder):
             for stored in self._manifest.files:
                 self._copy_file(stored)
             addresses = self._place_blocks(builder)
-            with _contradictions(self._manifest):
+            with contradictions(self._manifest.state.name):
                 builder.finish(_placed(prepared, addresses))
 
     def _image(self) -> Checkpoint:
@@ -252,16 +237,10 @@ class _BaseRestoring:
     def _copy_file(self, stored: StoredObject) -> None:
         """Copy a large transaction's file, which is verified as an object and by its trailer."""
         ltds_id = int(stored.name.removeprefix(format.FILES), 16)
-        path, end = path_of(self._built.ltds, ltds_id), 0
-        with closing(self._env.open_file(path, exclusive=True)) as file:
-            for _, data in self._reading.pieces([stored]):
-                file.write(end, data)
-                end += len(data)
-                self._advance(len(data))
-            file.sync()
-        with LtdsReader(self._env, self._built.ltds, ltds_id, self._store_id) as reader:
-            if f"{reader.checksum:016x}" != stored.trailer:
-                raise damaged(stored.name, "its trailer is another file's")
+        pieces = (data for _, data in self._reading.pieces([stored]))
+        write_file(self._env, self._built, ltds_id, pieces, self.advance)
+        trailer = int(stored.trailer or "0", 16)
+        check_file(self._env, self._built, ltds_id, self._store_id, trailer)
 
     def _place_blocks(self, builder: StoreBuilder) -> list[int]:
         """Copy all blocks; the addresses of those of prepared transactions."""
@@ -273,17 +252,17 @@ class _BaseRestoring:
             data = stream.take(rows.bytes)
             for queue_id, ref in table.rows(data, rows.name, self._store_id, number):
                 if ref.kind == records.LTDS:
-                    with _contradictions(manifest):
+                    with contradictions(manifest.state.name):
                         builder.add_file(queue_id, ref)
                     continue
                 block = self._block(stream.take(ref.length), ref, pack.name)
                 end += len(block)
-                with _contradictions(manifest):
+                with contradictions(manifest.state.name):
                     if queue_id == format.PREPARED_QUEUE:
                         addresses += builder.place([block])
                     else:
                         builder.add_block(queue_id, ref, block)
-                self._advance(len(block))
+                self.advance(len(block))
             if end != pack.bytes:
                 raise damaged(pack.name, "it is not as long as its records say")
         return addresses
@@ -298,6 +277,7 @@ class _BaseRestoring:
             raise damaged(where, "another block is there")
         return data
 
-    def _advance(self, size: int) -> None:
+    def advance(self, size: int) -> None:
+        """Count bytes that are done."""
         self._done += size
-        self._report(self._done, self._manifest.payload_bytes)
+        self._report(self._done, max(self._done, self._expected))

@@ -1,10 +1,13 @@
-"""The backups of an archive: listed, and the one that a restore is to begin with."""
+"""The backups of an archive: listed, and the point to which a restore is to go."""
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from quire.archive.objects import Objects, open_objects
 from quire.arguments import is_int
@@ -12,16 +15,29 @@ from quire.env import Env, check_env
 from quire.errors import ArchiveCorrupt, BackupNotFound, InvalidArgument
 from quire.moments import Moment, check_moment
 
+from .entry_reading import EntryHead, heads
 from .manifest import BackupInfo, FoundManifest, Manifest, manifests
+from .object_reading import ObjectReading, reading
+from .windows import Window, infos, windows
+
+
+class RestorePoint(NamedTuple):
+    """A base, the entries whose records are to follow it, and where these end."""
+
+    manifest: Manifest
+    info: BackupInfo
+    heads: Sequence[EntryHead]
+    number: int | None  # of the latest record that is wanted; None: up to the time, or all
+    time_us: int | None
 
 
 def backups(url: str | os.PathLike[str], *, env: Env | None = None) -> list[BackupInfo]:
-    """Return the backups of the archive at `url`, the oldest first.
+    """Return the backups of the archive at `url`, the oldest first, with what each covers.
 
     One whose manifest is damaged has the reason in `damage`. Raises ArchiveFailed.
     """
-    with closing(open_objects(url, check_env(env))) as objects:
-        return [each.info for each in manifests(objects)]
+    with closing(open_objects(url, check_env(env))) as objects, reading(objects) as read:
+        return infos(manifests(objects), heads(objects, read, []))
 
 
 def no_backup(url: str) -> BackupNotFound:
@@ -29,10 +45,14 @@ def no_backup(url: str) -> BackupNotFound:
     return BackupNotFound(f"{url} has no backup: correct the place, or make one (quire backup)")
 
 
-def choose(objects: Objects, number: int | None, time: Moment | None) -> Manifest:
-    """Return the newest backup whose latest record, or time, is not after what is given.
+def choose(
+    objects: Objects, read: ObjectReading, number: int | None, time: Moment | None
+) -> RestorePoint:
+    """Return the way to a record, to the latest record up to a time, or to the latest one of all.
 
-    Raises BackupNotFound, ArchiveCorrupt if its manifest is damaged, InvalidArgument.
+    It begins with the newest base that is not after it. Where that is of no continuous archive the
+    point is its own record. Raises BackupNotFound for what is not covered, ArchiveCorrupt where the
+    base that is needed is damaged, InvalidArgument.
     """
     if number is not None and (not is_int(number) or number < 0):
         raise InvalidArgument(f"number {number!r:.100}: give that of a record, as `backups` has it")
@@ -40,35 +60,101 @@ def choose(objects: Objects, number: int | None, time: Moment | None) -> Manifes
         raise InvalidArgument("give a number or a time, not both")
     time_us = None if time is None else check_moment("time", time)
     found = manifests(objects)
-    if number is not None:  # a restored store that goes on here counts anew from its backup
-        found.sort(key=lambda each: each.info.number)
-    fitting = [each for each in found if _fits(each.info, number, time_us)]
     if not found:
         raise no_backup(objects.url)
-    if not fitting:
-        first, last = found[0].info, found[-1].info
-        raise BackupNotFound(
-            f"no backup in {objects.url} is that old: the earliest one is of record {first.number} "
-            f"({_text(first)}), the latest one of record {last.number} ({_text(last)})"
+    covered = windows(found, heads(objects, read, []))
+    if number is not None:
+        window = _by_number(covered, number)
+        if window is not None and number > window.info.until_number and window.is_continuous:
+            raise _not_covered(objects.url, f"record {number}", covered)
+    else:
+        window = _by_time(covered, time_us)
+        if window is not None and time_us is not None and _is_in_gap(covered, window, time_us):
+            raise _not_covered(objects.url, _time_text(time_us), covered)
+    _check_damaged(found, window, number, time_us)
+    if window is None:
+        raise _not_covered(objects.url, "", covered)
+    wanted = [
+        head
+        for head in window.heads
+        if (number is None or head.first_number <= number)
+        and (time_us is None or head.first_us <= time_us)
+    ]
+    return RestorePoint(window.manifest, window.info, wanted, number, time_us)
+
+
+def _by_number(covered: Sequence[Window], number: int) -> Window | None:
+    """Return the newest base that covers the record; else the newest one that is not after it.
+
+    A restored store that was backed up here, too, has the numbers of its backup's records anew.
+    """
+    older = sorted(
+        (window for window in covered if window.info.number <= number),
+        key=lambda window: window.info.number,
+    )
+    covering = [window for window in older if number <= window.info.until_number]
+    fitting = covering or older
+    return fitting[-1] if fitting else None
+
+
+def _by_time(covered: Sequence[Window], time_us: int | None) -> Window | None:
+    older = [window for window in covered if time_us is None or window.info.time_us <= time_us]
+    return older[-1] if older else None
+
+
+def _is_in_gap(covered: Sequence[Window], window: Window, time_us: int) -> bool:
+    """Return True if the time is after all that a window covers, and there are later records."""
+    if not window.is_continuous or time_us <= window.info.until_us:
+        return False
+    later = covered[covered.index(window) + 1 :]
+    return bool(window.end) or any(each.info.number > window.info.until_number for each in later)
+
+
+def _check_damaged(
+    found: Sequence[FoundManifest], window: Window | None, number: int | None, time_us: int | None
+) -> None:
+    """Raise ArchiveCorrupt where a damaged base is needed: the best whole one is too old."""
+    bases = [each.info.base for each in found]
+    begin = -1 if window is None else bases.index(window.manifest.base)
+    for each in found[begin + 1 :]:
+        info = each.info
+        if (
+            each.manifest is not None
+            or (number is not None and info.number > number)
+            or (time_us is not None and info.time_us > time_us)
+            or (window is not None and info.number <= window.info.until_number)
+        ):
+            continue
+        advice = "no other is whole"
+        if window is not None:
+            advice = f"the next older one is of record {window.info.number}: ask for that"
+        raise ArchiveCorrupt(f"{info.damage}; {advice}")
+
+
+def _not_covered(url: str, point: str, covered: Sequence[Window]) -> BackupNotFound:
+    """Return the error for a point that is not covered; no `point`: it is before all of them."""
+    if not covered:
+        return no_backup(url)
+    first, last = covered[0].info, covered[-1].info
+    text = (
+        f"no backup in {url} is that old: the earliest one is of record {first.number} "
+        f"({_time_text(first.time_us)})"
+    )
+    if point:
+        text = (
+            f"{point} is not covered by {url}: the earliest point there is record {first.number} "
+            f"({_time_text(first.time_us)})"
         )
-    return _whole(fitting[-1], fitting[:-1])
-
-
-def _whole(chosen: FoundManifest, older: list[FoundManifest]) -> Manifest:
-    if chosen.manifest is not None:
-        return chosen.manifest
-    whole = [each.info.number for each in older if each.manifest is not None]
-    advice = (
-        f"the next older one is of record {whole[-1]}: ask for that" if whole else "no other is"
-    )
-    raise ArchiveCorrupt(f"{chosen.info.damage}; {advice} whole")
-
-
-def _fits(info: BackupInfo, number: int | None, time_us: int | None) -> bool:
-    return (number is None or info.number <= number) and (
-        time_us is None or info.time_us <= time_us
+        gaps = [
+            f"no record from {before.info.until_number + 1} to {after.info.number - 1}"
+            for before, after in itertools.pairwise(covered)
+            if before.end and after.info.number > before.info.until_number + 1
+        ]
+        text += "".join(f", {gap}" for gap in gaps[:3])
+    return BackupNotFound(
+        f"{text}, the latest one of record {last.until_number} ({_time_text(last.until_us)})"
     )
 
 
-def _text(info: BackupInfo) -> str:
-    return f"{datetime.fromtimestamp(info.time_us / 1e6, UTC):%Y-%m-%dT%H:%M:%SZ}"
+def _time_text(time_us: int) -> str:
+    return f"{datetime.fromtimestamp(time_us / 1e6, UTC):%Y-%m-%dT%H:%M:%SZ}"

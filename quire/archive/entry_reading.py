@@ -5,7 +5,7 @@
   bytes.
 - EY2: records are handed out only of an entry that was verified as a whole, and follows the one
   before it: its place is the next one, it names the other's checksum, and its numbers go on.
-- ER3: an entry that is in merged entries and in `log/` is read from the merged ones: a late one in
+- EY3: an entry that is in merged entries and in `log/` is read from the merged ones: a late one in
   `log/`, of whatever content, does not count.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby, islice
 from typing import Final, NamedTuple
 
@@ -97,16 +98,26 @@ class OpenedEntry(NamedTuple):
         return 0 if self.is_in_blob else self.records_bytes
 
 
-def heads(objects: Objects, read: ObjectReading) -> list[EntryHead]:
-    """Return all entries, by place. Raises ArchiveCorrupt, ArchiveRefused (ER3)."""
+def heads(
+    objects: Objects, read: ObjectReading, damage: list[ArchiveCorrupt] | None = None
+) -> list[EntryHead]:
+    """Return all entries, by place (EY3). Raises ArchiveRefused, ArchiveCorrupt.
+
+    `damage`: gets the errors of objects that are left out as they are damaged, in no order.
+    """
     for tries in range(LISTINGS):
         merged = _listed(objects, format.MERGED)
         single = _listed(objects, format.LOG)
+        left_out: list[ArchiveCorrupt] = []
         try:
-            return _heads(read, merged, single)
+            found = _heads(read, merged, single, None if damage is None else left_out)
         except ArchiveCorrupt as error:  # or merged, and removed, since it was listed
             if not isinstance(error.__context__, ObjectNotFound) or tries == LISTINGS - 1:
                 raise
+        else:
+            if damage is not None:
+                damage += left_out
+            return found
     return []
 
 
@@ -296,22 +307,39 @@ def _listed(objects: Objects, prefix: str) -> list[ObjectInfo]:
 
 
 def _heads(
-    read: ObjectReading, merged: Sequence[ObjectInfo], single: Sequence[ObjectInfo]
+    read: ObjectReading,
+    merged: Sequence[ObjectInfo],
+    single: Sequence[ObjectInfo],
+    damage: list[ArchiveCorrupt] | None,
 ) -> list[EntryHead]:
+    """Return the entries. `damage`: where what is damaged is noted; None: it is raised."""
     found: dict[int, EntryHead] = {}
     for info in merged:
         first, last = format.places_of(info.name)
         if first not in found or last not in found:
-            for head in merged_index(read, info.name, info.bytes).heads:
-                found.setdefault(head.place, head)
+            with _noting(damage):
+                for head in merged_index(read, info.name, info.bytes).heads:
+                    found.setdefault(head.place, head)
     sizes = {info.name: info.bytes for info in single if format.place_of(info.name) not in found}
     spans = (ObjectSpan(name, 0, ENTRY_HEAD_READ_BYTES) for name in sizes)
     for span, data in read.spans(spans):
-        head = _front(_whole_front(read, span, data), span.name, 0).head
-        if head.length != sizes[span.name] or head.place != format.place_of(span.name):
-            raise damaged(span.name, "its head is that of another entry")
-        found[head.place] = head
+        with _noting(damage):
+            head = _front(_whole_front(read, span, data), span.name, 0).head
+            if head.length != sizes[span.name] or head.place != format.place_of(span.name):
+                raise damaged(span.name, "its head is that of another entry")
+            found[head.place] = head
     return [found[place] for place in sorted(found)]
+
+
+@contextmanager
+def _noting(damage: list[ArchiveCorrupt] | None) -> Iterator[None]:
+    """Note damage in the block, unless the object is gone, which was merged or removed then."""
+    try:
+        yield
+    except ArchiveCorrupt as error:
+        if damage is None or isinstance(error.__context__, ObjectNotFound):
+            raise
+        damage.append(error)
 
 
 def _entries(read: ObjectReading, heads: Sequence[EntryHead]) -> Iterator[tuple[EntryHead, bytes]]:

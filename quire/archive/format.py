@@ -20,7 +20,8 @@ A sealed document is one line of 16 hex digits, the checksum of all that follows
 
     store       "version" 1, "store_id" (16 hex digits), "made_us"
     manifest    "version" 1, "base", "store_id", "number", "time_us" (microseconds since the epoch),
-                "state_hash", "generation" (the journal's, 16 hex digits), "payload_bytes" (of all blocks and files), "state", "tables", "packs", "files".
+                "state_hash", "generation" (the journal's, 16 hex digits), "payload_bytes" (of all blocks and files), "state", "tables", "packs", "files",
+                "history" (16 hex digits; those of the entries that go on from it; 0 or missing: none do).
                 These name objects: "name", "bytes", "checksum" (of all its bytes, 16 hex digits), for
                 files "trailer", too: the checksum of the file's trailer. Tables and packs in order
     boundary    "version" 1, "place", "number", "time_us": entries at or before "place" are not needed any more, the
@@ -132,6 +133,7 @@ OF_BASES: Final = (BASES, PACKS, FILES, PROBE)  # prefixes
 OF_ENTRIES: Final = (LOG, MERGED, BLOBS, BOUNDARY)
 MANIFEST: Final = "manifest"
 PREPARED: Final = "prepared"
+CATALOG_ENTRY: Final = "archive"  # the type of the entry in a store's catalog
 PREPARED_QUEUE: Final = 0
 
 _BASE: Final = "[0-9a-f]{16}-[0-9a-f]{16}"

@@ -51,6 +51,7 @@ class Manifest(Struct, frozen=True):
     tables: list[StoredObject]
     packs: list[StoredObject]
     files: list[StoredObject]
+    history: _Hex = f"{0:016x}"  # of the continuous archive; 0: the store had none
     version: int = format.VERSION
 
     def __post_init__(self) -> None:
@@ -66,6 +67,11 @@ class Manifest(Struct, frozen=True):
             raise ValueError("it names what is not of its backup")
         if not all(name.startswith(format.FILES) for name in files) or len(files) != len({*files}):
             raise ValueError("its files are not those of large transactions")
+
+    @property
+    def history_number(self) -> int:
+        """The history, as entries have it."""
+        return int(self.history, 16)
 
     @property
     def order(self) -> tuple[int, int, int, str]:
@@ -87,6 +93,9 @@ class BackupInfo(Struct, frozen=True):
     objects: int = 0
     state_hash: str = ""
     damage: str = ""  # why it cannot be read; empty: its manifest is whole
+    until_number: int = 0  # of the latest record to which a restore of it can go on
+    until_us: int = 0  # when that was committed, or when the backup was made
+    end: str = ""  # why later records cannot follow: "gap", damage; empty: none was shipped yet
 
 
 class BackupReport(Struct, frozen=True):
@@ -94,6 +103,14 @@ class BackupReport(Struct, frozen=True):
 
     backup: BackupInfo
     sent_bytes: int  # the part of it that was not in the archive before
+
+
+class RestoreReport(Struct, frozen=True):
+    """A store that was restored."""
+
+    backup: BackupInfo  # with which it began
+    number: int  # of its latest record
+    time_us: int  # when that was committed, or when the backup was made, if that was later
 
 
 class _StoreDocument(Struct, frozen=True):
@@ -208,7 +225,7 @@ def info_of(manifest: Manifest) -> BackupInfo:
     objects = manifest.objects()
     return BackupInfo(
         manifest.base, manifest.number, manifest.time_us, sum(each.bytes for each in objects),
-        len(objects), manifest.state_hash,
+        len(objects), manifest.state_hash, "", manifest.number, manifest.time_us,
     )  # fmt: skip
 
 

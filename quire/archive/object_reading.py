@@ -5,17 +5,26 @@ Many reads are under way at a time where each goes to another machine; memory is
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from xxhash import xxh3_64
 
 from quire.archive.objects import Objects
 from quire.archive.objects.directory import DirectoryObjects
-from quire.errors import ArchiveCorrupt, ObjectNotFound
+from quire.errors import (
+    ArchiveCorrupt,
+    ArchiveRefused,
+    InvalidArgument,
+    ObjectNotFound,
+    QuireError,
+    StoreCorrupt,
+    StoreVersion,
+)
 
 from .limits import READ_BYTES, READS_AT_ONCE
 from .manifest import StoredObject
@@ -33,6 +42,16 @@ class ObjectSpan(NamedTuple):
 
 
 R = TypeVar("R")
+
+_IMPOSSIBLE: Final = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+"""Errors of values that no store has."""
 
 
 class ObjectReading:
@@ -66,6 +85,22 @@ class ObjectReading:
         Raises ArchiveCorrupt for an object that is not there.
         """
         return self._each(spans, self._span)
+
+    def size(self, name: str) -> int:
+        """Return an object's number of bytes. Raises ArchiveCorrupt if it is not there."""
+        try:
+            return self._objects.size(name)
+        except ObjectNotFound:
+            raise damaged(name, "it is missing") from None
+
+    def all_of(self, name: str) -> Iterator[bytes]:
+        """Yield the bytes of an object, piece by piece, none of them verified."""
+        size = self.size(name)
+        spans = (
+            ObjectSpan(name, at, min(READ_BYTES, size - at)) for at in range(0, size, READ_BYTES)
+        )
+        for _, data in self.spans(spans):
+            yield data
 
     def whole(self, stored: StoredObject) -> bytes:
         """Return an object's bytes. Raises ArchiveCorrupt."""
@@ -108,6 +143,24 @@ class ObjectReading:
             return self._objects.read(span.name, span.offset, span.length)
         except ObjectNotFound:
             raise damaged(span.name, "it is missing") from None
+
+
+@contextmanager
+def contradictions(name: str) -> Iterator[None]:
+    """Raise ArchiveCorrupt in the block for values that cannot be, of an object that is whole.
+
+    What only a newer release knows is ArchiveRefused.
+    """
+    try:
+        yield
+    except StoreVersion as error:
+        raise ArchiveRefused(f"the archive's object {name}: {error}") from error
+    except (StoreCorrupt, InvalidArgument) as error:
+        raise damaged(name, f"it contradicts itself ({error!r:.200})") from error
+    except QuireError:
+        raise
+    except _IMPOSSIBLE as error:
+        raise damaged(name, f"it contradicts itself ({error!r:.200})") from error
 
 
 @contextmanager

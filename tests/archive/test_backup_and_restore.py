@@ -133,7 +133,7 @@ def test_a_restored_store_is_as_it_was(seed: int, options: dict[str, Any], limit
     assert (report.backup.number, report.backup.state_hash) == expected[:2]
     assert backups(ARCHIVE, env=env) == [report.backup]
     assert verify(ARCHIVE, env=env).findings == []
-    assert restore(ARCHIVE, RESTORED, env=env) == report.backup
+    assert restore(ARCHIVE, RESTORED, env=env).backup == report.backup
     with opened(env, RESTORED) as restored:
         assert told(restored, "contents") == expected
         assert restored.integration.store_id == store_id
@@ -208,7 +208,7 @@ def test_a_restore_to_a_number_or_a_time() -> None:
         ({"time": second.time_us + 1}, second),
     ]
     for index, (at, expected) in enumerate(wanted):
-        assert restore(ARCHIVE, f"{RESTORED}{index}", env=env, **at) == expected
+        assert restore(ARCHIVE, f"{RESTORED}{index}", env=env, **at).backup == expected
         with opened(env, f"{RESTORED}{index}") as store:
             assert told(store) == (expected.number, expected.state_hash)
     words = f"of record {first.number} .*of record {third.number} "

@@ -322,9 +322,9 @@ def test_a_number_is_found_beside_a_newer_history() -> None:
         store.put("q", b"a new history")
         newer = backup(store, ARCHIVE, env=env).backup
     assert newer.number < last.number
-    assert restore(ARCHIVE, f"{RESTORED}1", number=last.number, env=env) == last
-    assert restore(ARCHIVE, f"{RESTORED}2", number=newer.number, env=env) == newer
-    assert restore(ARCHIVE, f"{RESTORED}3", env=env) == newer
+    assert restore(ARCHIVE, f"{RESTORED}1", number=last.number, env=env).backup == last
+    assert restore(ARCHIVE, f"{RESTORED}2", number=newer.number, env=env).backup == newer
+    assert restore(ARCHIVE, f"{RESTORED}3", env=env).backup == newer
     assert verify(ARCHIVE, env=env).findings == []
 
 
@@ -368,7 +368,7 @@ def test_backups_are_ordered_whatever_the_clock_shows(
     assert backups(ARCHIVE, env=env) == [*made, newer]
     monkeypatch.undo()
     assert keep(ARCHIVE, 1e-6, env=env) == made
-    assert restore(ARCHIVE, RESTORED, env=env) == newer
+    assert restore(ARCHIVE, RESTORED, env=env).backup == newer
 
 
 def test_a_damaged_store_object_is_refused_with_advice(machine: SimEnv) -> None:
