@@ -274,7 +274,7 @@ class MergedIndex(NamedTuple):
 def merged_index(read: ObjectReading, name: str, size: int) -> MergedIndex:
     """Return what is in merged entries of so many bytes. Raises ArchiveCorrupt, ArchiveRefused."""
     first, last = format.places_of(name)
-    data = _read(read, ObjectSpan(name, 0, ENTRY_HEAD_READ_BYTES))
+    data = read_span(read, ObjectSpan(name, 0, ENTRY_HEAD_READ_BYTES))
     (digest, magic, version, _, _, history, place, entries, names_count, *_) = _unpacked(
         format.MERGED_HEAD, data, name
     )
@@ -283,7 +283,7 @@ def merged_index(read: ObjectReading, name: str, size: int) -> MergedIndex:
     if magic != format.MERGED_MAGIC or end > size or size > MAX_MERGED_BYTES:
         raise damaged(name, "these are no merged entries")
     if end > len(data):
-        data += _read(read, ObjectSpan(name, len(data), end - len(data)))
+        data += read_span(read, ObjectSpan(name, len(data), end - len(data)))
     if checksum(memoryview(data)[8:end]) != digest:
         raise damaged(name, "its checksum differs")
     _check_version(version, name)
@@ -417,12 +417,12 @@ def _whole_front(read: ObjectReading, span: ObjectSpan, data: bytes) -> bytes:
     end = format.ENTRY_HEAD.size + format.ENTRY_NAME.size * names_count
     if not len(data) < end <= MAX_CREATE_BYTES:
         return data
-    return _read(read, span._replace(length=end))
+    return read_span(read, span._replace(length=end))
 
 
 def _front_bytes(read: ObjectReading, head: EntryHead) -> bytes:
     span = ObjectSpan(head.name, head.offset, min(ENTRY_HEAD_READ_BYTES, head.length))
-    return _whole_front(read, span, _read(read, span))
+    return _whole_front(read, span, read_span(read, span))
 
 
 def _names(data: memoryview, name: str) -> list[str]:
@@ -479,6 +479,7 @@ def _check_blocks(parts: Iterable[Part], attachment: bytes, name: str) -> None:
                 raise damaged(f"{name}, offset {part.address}", "another block is there")
 
 
-def _read(read: ObjectReading, span: ObjectSpan) -> bytes:
+def read_span(read: ObjectReading, span: ObjectSpan) -> bytes:
+    """Return the bytes of a span. Raises ArchiveCorrupt for an object that is not there."""
     (found,) = read.spans([span])
     return found[1]

@@ -1,7 +1,7 @@
 """A store's state under a lease, read from the store's files, by whichever process has the lease.
 
-- LB1: every block is verified, and must carry the checksum that its record names: should the lease
-  have ended, and the place been used again, that is an error and never another block.
+- Should the lease have ended, and the place of a block been used again, that is an error and never
+  another block (SF1).
 - Memory holds the state's document, a page of records, and a block.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Any
 
 from quire.arguments import Bytes
@@ -17,7 +17,6 @@ from quire.engine.checkpoints.snapshot import tail_of
 from quire.engine.layout import Layout
 from quire.engine.pages.record_page import unpack
 from quire.engine.queues.prepared_transactions import ref_of
-from quire.engine.reading.direct_read import BlockFiles
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.checkpoint_file import Checkpoint, decode
@@ -29,12 +28,10 @@ from quire.env import Env
 from quire.errors import PositionLost, QuireError, StoreCorrupt
 from quire.interface.store import Store
 from quire.intervals import IntervalSet
-from quire.limits import CHUNK_BYTES
-from quire.ltds import LtdsReader, path_of
-from quire.rows.open_block import open_block
 
 from .format import PREPARED_QUEUE
 from .limits import BASE_LEASE_SECONDS, BASE_RENEW_SECONDS
+from .store_files import StoreFileReader
 
 
 class LeasedStore:
@@ -43,13 +40,14 @@ class LeasedStore:
     def __init__(self, store: Store, env: Env) -> None:
         self._store = store
         self._env = env
-        self._layout = Layout(store.path)
         self._renewed = env.monotonic()
         self.lease = store.integration.lease_state(BASE_LEASE_SECONDS)
         self.image: Checkpoint = decode(self.lease.image, f"the state of {store.path}")
         document = self.image.document
         self._page_size = int(document["page_size"])
-        self._files = BlockFiles(env, self._layout, int(document["segment_bytes"]))
+        self._files = StoreFileReader(
+            env, Layout(store.path), self.image.store_id, int(document["segment_bytes"])
+        )
         self._held = [a2b_base64(text) for text in document.get("held", ())]
 
     def close(self) -> None:
@@ -120,7 +118,7 @@ class LeasedStore:
         yield from tail_of(self.image, entry)  # without those that are released
 
     def _page(self, queue_id: int, entry: PageEntry) -> Iterable[BlockRef]:
-        file, offset = self._files.at(entry.page * self._page_size, in_journal=False)
+        file, offset = self._files.opened.at(entry.page * self._page_size, in_journal=False)
         where = f"{file.path} page {offset // self._page_size}"
         _, records = unpack(file.read(offset, self._page_size), queue_id, where)
         if (records[0].position, records[len(records) - 1].end) != entry[:2]:
@@ -128,28 +126,14 @@ class LeasedStore:
         return records
 
     def block(self, ref: BlockRef) -> Bytes:
-        """Return a block's bytes, verified (LB1). Raises StoreCorrupt."""
-        file, offset = self._files.at(ref.address, in_journal=ref.kind == format.INLINE)
-        where = f"{file.path}, offset {offset}"
-        data = file.read_block(offset, ref.length)
-        block = open_block(data, where)
-        if (block.checksum, block.count, block.length) != (ref.checksum, ref.count, ref.length):
-            raise StoreCorrupt(f"{where}: not the block that its record names; run verify")
-        return data
+        """Return a block's bytes, verified (SF1). Raises StoreCorrupt."""
+        known, in_journal = (ref.checksum, ref.count, ref.length), ref.kind == format.INLINE
+        return self._files.block(ref.address, known, in_journal=in_journal)
 
     def trailer(self, ltds_id: int) -> int:
         """Return the checksum of the trailer of a large transaction's file. Raises StoreCorrupt."""
-        with LtdsReader(self._env, self._layout.ltds, ltds_id, self.image.store_id) as reader:
-            return reader.checksum
+        return self._files.trailer(ltds_id)
 
     def file(self, ltds_id: int) -> Iterator[bytes]:
         """Yield the bytes of a large transaction's file; every block of it is verified before."""
-        with LtdsReader(self._env, self._layout.ltds, ltds_id, self.image.store_id) as reader:
-            for _ in reader.contents(range(reader.block_count)):
-                self.renew()
-        path, offset = path_of(self._layout.ltds, ltds_id), 0
-        with closing(self._env.open_file(path, read_only=True)) as file:
-            while piece := file.read(offset, CHUNK_BYTES):
-                yield piece
-                offset += len(piece)
-                self.renew()
+        return self._files.file(ltds_id, between=self.renew)

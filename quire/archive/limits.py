@@ -93,3 +93,7 @@ assert ENTRY_BYTES + ENTRY_ATTACHED_BYTES < MAX_CREATE_BYTES
 
 # How often an archive is listed anew, as its entries are merged while it is read.
 LISTINGS: Final = 5
+
+# After an error a shipper waits, twice as long each time, and tries again.
+SHIP_PAUSE_SECONDS: Final = 1.0
+MAX_SHIP_PAUSE_SECONDS: Final = 60.0

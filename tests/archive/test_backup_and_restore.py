@@ -361,7 +361,7 @@ def test_a_lease_that_has_ended_ends_the_backup() -> None:
 
 
 def test_damage_in_the_store_ends_the_backup() -> None:
-    """A damaged block gets into no archive (LB1)."""
+    """A damaged block gets into no archive (SF1)."""
     env = new_machine(1)
     with opened(env, page_size=4096) as store:
         store.create_queue("q", kind="work")

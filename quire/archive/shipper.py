@@ -1,0 +1,336 @@
+"""The shipper: it copies a store's records into the archive, as they become durable.
+
+- SH1: what an entry names is in the archive before the entry is, and an entry is durable there
+  before its records are reported as shipped: only then does the owner use again what they name.
+- SH2: only groups that the owner has said to be durable are shipped, all of them, in their order;
+  over what the owner let go of there is a gap in the numbers.
+- SH3: an entry that is there already is taken for the own only if it has the records of this
+  journal, byte for byte, and follows the same entry: an older shipper of the same store has made
+  it. Anything else in the way is refused: another history, an older copy of the store.
+- SH4: an error of the archive or of the store's files is reported to the owner, and after a pause
+  it is tried again; one of the owner itself is raised. No lock is held meanwhile.
+- Memory holds an entry and a block, and another entry where one is in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from functools import partial
+
+from quire.archive.objects import ObjectBytes, Objects, check_outside
+from quire.checksum import checksum
+from quire.engine.layout import Layout
+from quire.env import Env
+from quire.errors import (
+    ArchiveError,
+    ArchiveRefused,
+    ObjectNotFound,
+    PositionLost,
+    ResourceExhausted,
+    StoreCorrupt,
+    StoreVersion,
+)
+from quire.interface.store import Store
+from quire.journal import Geometry
+from quire.reports.info import ShippingReport, ShippingState
+
+from . import format
+from .entry_packing import EntryChain, EntryPacker, GroupEnd
+from .entry_reading import EntryHead, OpenedEntry
+from .journal_following import FollowedGroup, JournalFollowing
+from .limits import ENTRY_SECONDS, MAX_SHIP_PAUSE_SECONDS, SHIP_PAUSE_SECONDS
+from .log import EntryLog
+from .manifest import check_store
+from .object_reading import ObjectReading, damaged
+from .store_files import StoreFileReader
+
+_FAILURES = (ArchiveError, OSError, PositionLost, ResourceExhausted, StoreCorrupt, StoreVersion)
+"""Errors that are reported, after which it is tried again (SH4)."""
+
+
+class Shipper:
+    """Ships one store's records into one archive, step by step. For one thread."""
+
+    def __init__(
+        self, store: Store, objects: Objects, env: Env, read: ObjectReading | None = None
+    ) -> None:
+        """`read`: of the same objects, if several reads are to be under way at a time."""
+        self.base_number = 0  # of the newest base, for the owner; its maker sets it
+        self.boundary_place = 0  # of the newest boundary; the clean-up sets it
+        self.error = ""  # why nothing can be shipped now
+        self.state: ShippingState | None = None  # the owner's latest answer
+        self.is_over = False  # the store has no archive now, or another one
+        self._store = store
+        self._objects = objects
+        self._env = env
+        self._layout = Layout(store.path)
+        self._log = EntryLog(objects, read or ObjectReading(objects, None))
+        self._shipping: _ShipperPosition | None = None  # None: it has not begun
+        self._has_more = False
+        self._pause = SHIP_PAUSE_SECONDS
+
+    def close(self) -> None:
+        """Close the store's files that are open."""
+        if self._shipping is not None:
+            self._shipping.close()
+
+    def step(self) -> float:
+        """Make one entry, if there is something to ship; the seconds until the next step is due.
+
+        Raises what a call of the store raises (SH4).
+        """
+        state = self._exchange() if self.state is None or not self._has_more else self.state
+        self._has_more = False
+        if self.is_over:
+            return ENTRY_SECONDS
+        try:
+            if self._shipping is None or self._shipping.chain.history != state.history:
+                self.close()
+                self._shipping = None
+                self._shipping = self._begin(state)
+            shipped = self._shipping.number, self._shipping.lsn
+            self._has_more = self._shipping.advance(state)
+        except _FAILURES as error:
+            self.error = str(error)
+            pause, self._pause = self._pause, min(2 * self._pause, MAX_SHIP_PAUSE_SECONDS)
+            self._exchange()
+            return pause
+        self.error, self._pause = "", SHIP_PAUSE_SECONDS
+        if shipped != (self._shipping.number, self._shipping.lsn):
+            self._exchange()
+        return 0.0 if self._has_more else ENTRY_SECONDS
+
+    def _exchange(self) -> ShippingState:
+        """Report to the owner, and return its answer."""
+        before = self.state
+        report: ShippingReport | None = None
+        if before is not None:
+            lsn, number, place = before.lsn, before.number, before.place
+            if self._shipping is not None:
+                lsn, number = self._shipping.lsn, self._shipping.number
+                place = self._shipping.chain.place
+            report = ShippingReport(
+                lsn, number, place, self.base_number, self.error, self.boundary_place, before.url
+            )
+        self.state = state = self._store.integration.ship(report)
+        self.is_over = not state.url or (before is not None and state.url != before.url)
+        return state
+
+    def _begin(self, state: ShippingState) -> _ShipperPosition:
+        """Find the end of the log. Raises ArchiveError."""
+        check_outside(self._objects, self._env, self._layout.path)
+        check_store(self._objects, self._env, state.store_id)
+        tail = self._log.tail(state.place)
+        chain = self._chain_from(state, tail)
+        files = StoreFileReader(self._env, self._layout, state.store_id, state.segment_bytes)
+        return _ShipperPosition(
+            self._env, self._layout, self._objects, self._log, files, state, chain, tail
+        )
+
+    def _chain_from(self, state: ShippingState, tail: int) -> EntryChain:
+        """Return the entry behind which the first one stands that has records after the state's."""
+        found = _after(state, None)
+        if not tail:
+            return found
+        newest = self._existing(tail)
+        check_own(newest, state, self._objects.url)
+        if newest.head.last_number <= state.number:
+            return _after(state, newest.head)
+        hinted = self._log.entry(state.place) if 0 < state.place < tail else None
+        if hinted is not None and hinted.head.last_number == state.number:
+            return _after(state, hinted.head)
+        for place in range(tail, 0, -1):
+            entry = self._log.entry(place)
+            if entry is None:  # those before were removed, as no base needs them
+                break
+            head = entry.head
+            if head.last_number <= state.number:
+                return _after(state, head)
+            found = EntryChain(
+                state.store_id, head.history, place - 1, head.previous, head.first_us
+            )
+        return found
+
+    def _existing(self, place: int) -> OpenedEntry:
+        entry = self._log.entry(place)
+        if entry is None:
+            raise damaged(format.entry_name(place), "it is missing")
+        return entry
+
+
+class _ShipperPosition:
+    """A shipper's place in the store's journal and in the log."""
+
+    def __init__(
+        self,
+        env: Env,
+        layout: Layout,
+        objects: Objects,
+        log: EntryLog,
+        files: StoreFileReader,
+        state: ShippingState,
+        chain: EntryChain,
+        tail: int,
+    ) -> None:
+        self.lsn = state.lsn  # all before is shipped
+        self.number = state.number  # of the latest record there
+        self.chain = chain
+        self._env = env
+        self._layout = layout
+        self._objects = objects
+        self._log = log
+        self._files = files
+        self._tail = tail  # entries up to here are there already
+        self._sent: set[str] = set()  # objects of the entry that is not made yet
+
+    def close(self) -> None:
+        """Close the files that are open."""
+        self._files.close()
+
+    def advance(self, state: ShippingState) -> bool:
+        """Make or adopt the next entry; True if more is to be shipped."""
+        if state.lsn > self.lsn:  # a gap (SH2), or another shipper was faster
+            self.lsn, self.number = state.lsn, state.number
+        place = self.chain.place + 1
+        found = self._log.entry(place) if place <= self._tail else None
+        if found is None:
+            packer = self._pack(state)
+            if packer.is_empty:  # nothing but groups without numbers
+                self.lsn = packer.ends[-1].lsn if packer.ends else self.lsn
+                return False
+            self._send(packer)
+            data, digest = self._entry(packer)
+            found = self._log.append(place, data)
+            if found is None:
+                self._go_on(packer.ends[-1])
+                self.chain = self.chain._replace(
+                    place=place, checksum=digest, last_us=packer.ends[-1].last_us
+                )
+                return packer.is_full
+        self._adopt(found, state)
+        return True
+
+    def _go_on(self, end: GroupEnd) -> None:
+        self.lsn, self.number = end.lsn, end.number
+        self._sent.clear()
+
+    def _groups(self, state: ShippingState) -> Generator[FollowedGroup]:
+        geometry = Geometry(state.store_id, state.segment_bytes, state.page_size)
+        following = JournalFollowing(self._env, self._layout, geometry, self.lsn, self.number)
+        return following.groups(state.end_lsn, state.end_number)
+
+    def _pack(self, state: ShippingState) -> EntryPacker:
+        packer = EntryPacker(self._files, self.number, self.chain.last_us)
+        with closing(self._groups(state)) as groups:
+            for followed in groups:
+                packer.add(followed.group, followed.end_lsn)
+                if packer.is_full:
+                    break
+        return packer
+
+    def _send(self, packer: EntryPacker) -> None:
+        """Make the objects that the entry names (SH1)."""
+        for blob in packer.blobs:
+            name = format.blob_name(blob.blob_id)
+            if name not in self._sent:
+                self._objects.upload(name, _RereadPieces(partial(packer.blob, blob)))
+                self._sent.add(name)
+        for file in packer.files:
+            name = format.file_name(file.ltds_id)
+            if name not in self._sent and not self._has(name, self._files.file_bytes(file.ltds_id)):
+                read = partial(self._files.file, file.ltds_id, file.checksum)
+                self._objects.upload(name, _RereadPieces(read))
+            self._sent.add(name)
+
+    def _has(self, name: str, size: int) -> bool:
+        """Return True if a file is in the archive: a base may have it."""
+        try:
+            return self._objects.size(name) == size
+        except ObjectNotFound:
+            return False
+
+    def _entry(self, packer: EntryPacker) -> tuple[bytes, int]:
+        if not packer.is_large:
+            return packer.entry(self.chain)
+        blob_id = self._env.random_u64()
+        self._objects.upload(format.blob_name(blob_id), [packer.records])
+        return packer.entry_of_blob(self.chain, blob_id)
+
+    def _adopt(self, found: OpenedEntry, state: ShippingState) -> None:
+        """Take an entry that is there for the own, if it is (SH3). Raises ArchiveRefused."""
+        head, url = found.head, self._objects.url
+        check_own(found, state, url)
+        if head.previous != self.chain.checksum:
+            raise _refused(url, head, "follows another entry than the one that this store has made")
+        if head.last_number > self.number:
+            packer = self._pack_same(found, state)
+            has_all = head.first_number > self.number  # else a part was let go of since
+            if (
+                not packer.ends
+                or packer.ends[-1].number != head.last_number
+                or (
+                    has_all
+                    and (
+                        packer.first_number != head.first_number
+                        or checksum(packer.records) != found.records_checksum
+                    )
+                )
+            ):
+                raise _refused(url, head, "has other records than this store's journal")
+            self._go_on(packer.ends[-1])
+        self.chain = _after(state, head)
+
+    def _pack_same(self, found: OpenedEntry, state: ShippingState) -> EntryPacker:
+        """Pack the groups that have the records of an entry, as far as they may be these (EP1)."""
+        packer: EntryPacker | None = None
+        before = self.number
+        with closing(self._groups(state)) as groups:
+            for followed in groups:
+                if followed.number >= found.head.first_number:
+                    if packer is None:
+                        packer = EntryPacker(self._files, before, self.chain.last_us)
+                    packer.add(followed.group, followed.end_lsn)
+                    if (
+                        followed.number >= found.head.last_number
+                        or len(packer.records) > found.records_bytes
+                    ):
+                        break
+                before = followed.number
+        return packer or EntryPacker(self._files, before, self.chain.last_us)
+
+
+class _RereadPieces:
+    """The pieces of an object, which are read anew each time that it is sent."""
+
+    def __init__(self, read: Callable[[], Iterator[ObjectBytes]]) -> None:
+        self._read = read
+
+    def __iter__(self) -> Iterator[ObjectBytes]:
+        return self._read()
+
+
+def check_own(entry: OpenedEntry, state: ShippingState, url: str) -> None:
+    """Raise ArchiveRefused for an entry that this store cannot have made."""
+    if (entry.store_id, entry.head.history) != (state.store_id, state.history):
+        raise _refused(url, entry.head, "is of another history: the store was restored since, say")
+    if entry.head.last_number > state.end_number:
+        raise _refused(
+            url, entry.head,
+            f"has record {entry.head.last_number}, and this store only {state.end_number}: it is an"
+            " older copy",
+        )  # fmt: skip
+
+
+def _refused(url: str, head: EntryHead, reason: str) -> ArchiveRefused:
+    return ArchiveRefused(
+        f"{url}: entry {head.place} {reason}; give this store another place by `quire archive set"
+        " PATH URL`"
+    )
+
+
+def _after(state: ShippingState, head: EntryHead | None) -> EntryChain:
+    """Return the end of a log whose newest entry has the head."""
+    if head is None:
+        return EntryChain(state.store_id, state.history, 0, 0, 0)
+    return EntryChain(state.store_id, head.history, head.place, head.checksum, head.last_us)
