@@ -105,7 +105,7 @@ def _restore(
             if manifest.history_number:
                 records.run(base.advance)
             with contradictions(manifest.state.name):
-                _verify(env, built, manifest, records.number)
+                state_hash = _verify(env, built, manifest, records.number)
             if manifest.history_number:
                 records.forget_archive()
             with errors_of_path(target):
@@ -123,7 +123,7 @@ def _restore(
             f"the store at {target.path} is whole, but it is not known whether its name is durable "
             f"({error!r}): remove it, and restore it once more"
         ) from error
-    return RestoreReport(point.info, records.number, records.time_us)
+    return RestoreReport(point.info, records.number, records.time_us, state_hash)
 
 
 def _make_free(env: Env, target: Layout) -> None:
@@ -165,10 +165,10 @@ def remove_tree(env: Env, path: str) -> None:
         env.remove(path)
 
 
-def _verify(env: Env, built: Layout, manifest: Manifest, number: int) -> None:
+def _verify(env: Env, built: Layout, manifest: Manifest, number: int) -> str:
     """Recover the store as an opening would, changing nothing, and read all of it (BR2).
 
-    `number`: of its latest record.
+    `number`: of its latest record. Returns the hash of its state.
     """
     store = EmbeddedStore.open(built.path, env=LookEnv(env), create=False, background=False)
     try:
@@ -180,7 +180,9 @@ def _verify(env: Env, built: Layout, manifest: Manifest, number: int) -> None:
             f"backup {manifest.base} gives a store that is damaged: {report.damage[0]}; restore "
             "another backup, and report this"
         )
-    check_state(manifest, report.checked["number"], report.checked["state_hash"], number)
+    state_hash = str(report.checked["state_hash"])
+    check_state(manifest, report.checked["number"], state_hash, number)
+    return state_hash
 
 
 def _placed(prepared: Iterable[tuple[str, int]], addresses: list[int]) -> Iterator[str]:

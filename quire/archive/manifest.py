@@ -111,6 +111,7 @@ class RestoreReport(Struct, frozen=True):
     backup: BackupInfo  # with which it began
     number: int  # of its latest record
     time_us: int  # when that was committed, or when the backup was made, if that was later
+    state_hash: str  # as `verify` tells it of a store at that record
 
 
 class _StoreDocument(Struct, frozen=True):

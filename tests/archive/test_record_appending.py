@@ -31,11 +31,11 @@ SOURCE, TARGET = Layout(PATH), Layout(RESTORED)
 
 
 def go_on(
-    env: Clock, store: Store, shipper: Shipper, rng: random.Random
+    env: Clock, store: Store, shipper: Shipper, rng: random.Random, steps: int = 30
 ) -> dict[int, tuple[Any, ...]]:
     """Work of all kinds in a furnished store; what it is like after some of its records."""
     seen = {}
-    for number in range(30):
+    for number in range(steps):
         env.shown_us += rng.randrange(1, 3_000_000)
         if number == 3:
             store.create_queue("new", kind="work", max_deliveries=3, dead_letter="work")
@@ -75,7 +75,7 @@ def go_on(
                 if found is not None:
                     txn.reject(found, "no", delay=1e-6)
                 txn.rollback()
-        if rng.random() < 0.3 or number == 29:
+        if rng.random() < steps / 100 or number == steps - 1:
             looked = shipper.look()
             seen[looked[0]] = looked
     return seen
