@@ -97,6 +97,17 @@ class OpenedEntry(NamedTuple):
         """The bytes of its records that stand in it."""
         return 0 if self.is_in_blob else self.records_bytes
 
+    @property
+    def packed_head(self) -> bytes:
+        """The head as it stands in the entry."""
+        head = self.head
+        return format.ENTRY_HEAD.pack(
+            head.checksum, format.ENTRY_MAGIC, format.VERSION,
+            format.RECORDS_IN_BLOB if self.is_in_blob else 0, self.store_id, head.history,
+            head.place, head.first_number, head.count, len(self.names), self.records_bytes,
+            head.first_us, head.last_us, head.previous, self.records_checksum,
+        )  # fmt: skip
+
 
 def heads(
     objects: Objects, read: ObjectReading, damage: list[ArchiveCorrupt] | None = None
@@ -143,7 +154,7 @@ def named(objects: Objects, read: ObjectReading, heads: Sequence[EntryHead]) -> 
 def records(read: ObjectReading, heads: Sequence[EntryHead]) -> Iterator[ShippedRecord]:
     """Yield the records of entries, in order (EY2). Raises ArchiveCorrupt, ArchiveRefused."""
     before: EntryHead | None = None
-    for head, data in _entries(read, heads):
+    for head, data in entry_bytes(read, heads):
         check_follows(before, head)
         entry = opened(data, head.name, head)
         yield from records_of(entry, read)
@@ -324,7 +335,7 @@ def _heads(
     spans = (ObjectSpan(name, 0, ENTRY_HEAD_READ_BYTES) for name in sizes)
     for span, data in read.spans(spans):
         with _noting(damage):
-            head = _front(_whole_front(read, span, data), span.name, 0).head
+            head = front_of(read, span, data).head
             if head.length != sizes[span.name] or head.place != format.place_of(span.name):
                 raise damaged(span.name, "its head is that of another entry")
             found[head.place] = head
@@ -342,11 +353,11 @@ def _noting(damage: list[ArchiveCorrupt] | None) -> Iterator[None]:
         damage.append(error)
 
 
-def _entries(read: ObjectReading, heads: Sequence[EntryHead]) -> Iterator[tuple[EntryHead, bytes]]:
+def entry_bytes(
+    read: ObjectReading, heads: Sequence[EntryHead]
+) -> Iterator[tuple[EntryHead, bytes]]:
     """Yield each entry with its bytes: small neighbours by one read, large ones by several."""
-    planned: deque[tuple[list[EntryHead], int]] = (
-        deque()
-    )  # of each run, and how many reads it takes
+    planned: deque[tuple[list[EntryHead], int]] = deque()  # of each run, and how often it is read
 
     def spans() -> Iterator[ObjectSpan]:
         for run in _runs(heads):
@@ -380,6 +391,14 @@ def _runs(heads: Iterable[EntryHead]) -> Iterator[list[EntryHead]]:
         run.append(head)
     if run:
         yield run
+
+
+def front_of(read: ObjectReading, span: ObjectSpan, data: bytes) -> OpenedEntry:
+    """Return the entry at the beginning of an object, of which a span was read; not its records.
+
+    Raises ArchiveCorrupt, ArchiveRefused.
+    """
+    return _front(_whole_front(read, span, data), span.name, 0)
 
 
 def _front(data: bytes, name: str, offset: int) -> OpenedEntry:

@@ -88,13 +88,18 @@ class EntryLog:
             self.look()
             merged = max((format.places_of(name)[1] for name in self._merged), default=0)
             low = max(hint, merged)
-            if low != merged and not self._is_single(low):
+            if not low or (low != merged and not self._is_single(low)):
                 low = max(merged, self._listed_tail())
             low = self._gallop(low)
             self.look()  # entries that were looked for may be merged by now
             if all(format.places_of(name)[1] <= low for name in self._merged):
                 return low
             hint = 0
+
+    def is_merged(self, place: int) -> bool:
+        """Return True if an entry is merged, as it was when `look` was called last."""
+        places = map(format.places_of, self._merged)
+        return any(first <= place <= last for first, last in places)
 
     def trim(self, places: Iterable[int]) -> None:
         """Remove entries that stand alone."""

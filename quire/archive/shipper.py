@@ -42,6 +42,7 @@ from .journal_following import FollowedGroup, JournalFollowing
 from .limits import ENTRY_SECONDS, MAX_SHIP_PAUSE_SECONDS, SHIP_PAUSE_SECONDS
 from .log import EntryLog
 from .manifest import check_store
+from .merging import EntryMerging
 from .object_reading import ObjectReading, damaged
 from .store_files import StoreFileReader
 
@@ -65,7 +66,9 @@ class Shipper:
         self._objects = objects
         self._env = env
         self._layout = Layout(store.path)
-        self._log = EntryLog(objects, read or ObjectReading(objects, None))
+        own_read = read or ObjectReading(objects, None)
+        self._log = EntryLog(objects, own_read)
+        self._merging = EntryMerging(objects, own_read, self._log, env)
         self._shipping: _ShipperPosition | None = None  # None: it has not begun
         self._has_more = False
         self._pause = SHIP_PAUSE_SECONDS
@@ -90,6 +93,7 @@ class Shipper:
                 self._shipping = None
                 self._shipping = self._begin(state)
             shipped = self._shipping.number, self._shipping.lsn
+            place = self._shipping.chain.place
             self._has_more = self._shipping.advance(state)
         except _FAILURES as error:
             self.error = str(error)
@@ -99,7 +103,12 @@ class Shipper:
         self.error, self._pause = "", SHIP_PAUSE_SECONDS
         if shipped != (self._shipping.number, self._shipping.lsn):
             self._exchange()
-        return 0.0 if self._has_more else ENTRY_SECONDS
+        if self._shipping.chain.place > place:
+            self._merging.add(self._shipping.chain.place, self._shipping.entry_bytes)
+        if self._has_more:
+            return 0.0
+        self._merging.step(self._shipping.chain.place)
+        return ENTRY_SECONDS
 
     def _exchange(self) -> ShippingState:
         """Report to the owner, and return its answer."""
@@ -111,8 +120,9 @@ class Shipper:
                 lsn, number = self._shipping.lsn, self._shipping.number
                 place = self._shipping.chain.place
             report = ShippingReport(
-                lsn, number, place, self.base_number, self.error, self.boundary_place, before.url
-            )
+                lsn, number, place, self.base_number, self.error or self._merging.error,
+                self.boundary_place, before.url,
+            )  # fmt: skip
         self.state = state = self._store.integration.ship(report)
         self.is_over = not state.url or (before is not None and state.url != before.url)
         return state
@@ -176,6 +186,7 @@ class _ShipperPosition:
         self.lsn = state.lsn  # all before is shipped
         self.number = state.number  # of the latest record there
         self.chain = chain
+        self.entry_bytes = 0  # of the newest entry
         self._env = env
         self._layout = layout
         self._objects = objects
@@ -204,6 +215,7 @@ class _ShipperPosition:
             found = self._log.append(place, data)
             if found is None:
                 self._go_on(packer.ends[-1])
+                self.entry_bytes = len(data)
                 self.chain = self.chain._replace(
                     place=place, checksum=digest, last_us=packer.ends[-1].last_us
                 )
@@ -279,7 +291,7 @@ class _ShipperPosition:
             ):
                 raise _refused(url, head, "has other records than this store's journal")
             self._go_on(packer.ends[-1])
-        self.chain = _after(state, head)
+        self.chain, self.entry_bytes = _after(state, head), head.length
 
     def _pack_same(self, found: OpenedEntry, state: ShippingState) -> EntryPacker:
         """Pack the groups that have the records of an entry, as far as they may be these (EP1)."""
