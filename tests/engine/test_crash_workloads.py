@@ -67,6 +67,7 @@ def test_promise_1_2_3_5_8_11_mixed(fault: str, seed: int, rounds: int) -> None:
     try_drawn("mixed", fault, seed, rounds)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(1, 2, 5, 7, 8, 11)
 def test_promise_1_2_5_7_8_11_prepared(fault: str, seed: int, rounds: int) -> None:
     """Prepared, decided or not, as acknowledged; the call under way, one of both."""
@@ -91,18 +92,21 @@ def try_script(name: str, fault: str, seed: int, rounds: int) -> None:
         assert run.machines > POINTS
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(1, 2, 5, 8, 11)
 def test_promise_1_2_5_8_11_delivery(fault: str, seed: int, rounds: int) -> None:
     """Counts, failures, times, groups, sessions, schedules: each message is in one place."""
     try_script("delivery", fault, seed, rounds)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(1, 2, 5, 7, 8, 11, 14)
 def test_promise_1_2_5_7_8_11_14_topics(fault: str, seed: int, rounds: int) -> None:
     """Moves, what is kept, clients that go, latest of keys, selectors, what is found, listeners."""
     try_script("topics", fault, seed, rounds)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(1, 2, 5, 7, 8, 11)
 def test_promise_1_2_5_7_8_11_definitions(fault: str, seed: int, rounds: int) -> None:
     """States, names, purges, overflow, orders and first times are whole, or not there."""

@@ -104,6 +104,7 @@ def test_promise_2_whatever_the_limits_are_many_transactions_do_the_same(
         assert [way for way in WAYS if not met[way]] == []
 
 
+@pytest.mark.cases(2)
 @pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("broken", "found"),

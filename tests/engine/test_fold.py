@@ -142,6 +142,7 @@ def test_the_fold_of_every_golden_store_is_what_its_recovery_arrives_at(
             ] == live.queues[queue_id].directory
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(8)
 @pytest.mark.parametrize("checkpoints", [True, False])
 def test_the_fold_of_a_whole_journal_is_the_live_state(

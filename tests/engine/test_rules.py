@@ -291,6 +291,7 @@ def test_unget_after_reject(env: SimEnv) -> None:
     store.close()
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("counted", [False, True])
 def test_many_of_mixed_priorities_are_one_commit(env: SimEnv, counted: bool) -> None:
     """They come in no order of their positions, and the record of that is short all the same."""

@@ -67,6 +67,7 @@ def test_all_columns_make_the_round_trip(spark: SparkSession, store: Any) -> Non
     assert message.attributes == HEADERS["attributes"]
 
 
+@pytest.mark.cases(3)
 def test_what_a_queue_does_not_obey_is_refused(spark: SparkSession, store: Any) -> None:
     """At the commit, with column and queue, however a row goes: as a block, or in a file."""
     topic(store, "a", "b")
@@ -96,6 +97,7 @@ def test_what_a_queue_does_not_obey_is_refused(spark: SparkSession, store: Any) 
     assert store.get("work") is None
 
 
+@pytest.mark.cases(2)
 def test_compressed_fragments(spark: SparkSession, store: Any) -> None:
     """Tasks write compressed files, and tasks read them."""
     topic(store, "q")
@@ -165,6 +167,7 @@ def test_words_mean_what_is_there(spark: SparkSession, store: Any) -> None:
     open_yet.rollback()
 
 
+@pytest.mark.cases(2)
 def test_reads_beside_consumers(spark: SparkSession, store: Any) -> None:
     """Each read is of some moment: what it shows is whole, and nobody's taking breaks it."""
     store.create_queue("q", kind="work")

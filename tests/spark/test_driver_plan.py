@@ -198,6 +198,7 @@ def test_an_answer_that_is_missed(spark: SparkSession, store: Any) -> None:
     assert trials.of_plan > 0
 
 
+@pytest.mark.cases(2)
 def test_several_inputs(spark: SparkSession, store: Any, rng: random.Random) -> None:
     """Each has rows where the others have none."""
     topic(store, "in", "more", "out")

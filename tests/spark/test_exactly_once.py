@@ -98,6 +98,7 @@ def test_a_replay_with_other_rows_writes_nothing(job: Job) -> None:
     job.check(range(100))
 
 
+@pytest.mark.cases(2)
 @both
 def test_a_query_stopped_during_its_commit(job: Job) -> None:
     """Spark lets the commit end, forgets it, and repeats the micro-batch at the next start."""
@@ -158,6 +159,7 @@ def test_large_fragments_of_a_failed_attempt_are_not_delivered(job: Job) -> None
     job.check(range(10**6, 10**6 + 30_000))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("format", [STEERED], indirect=True)
 def test_a_replay_throws_its_fragments_away(job: Job) -> None:
     """The files that a repeated micro-batch has written are gone after its commit."""
@@ -207,6 +209,7 @@ def test_a_full_queue_fails_the_commit_and_nothing_else(
     assert numbers_in(store, "wide", "narrow") == Counter(range(200))
 
 
+@pytest.mark.cases(2)
 def test_a_full_queue_is_waited_for(spark: SparkSession, store: Any, tmp_path: Path) -> None:
     """Room that comes in time is as good as room that was there."""
     topic(store, "in")

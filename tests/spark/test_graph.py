@@ -526,6 +526,7 @@ def test_replay_pause_and_reset_by_words_in_the_store(graph: Graph, store: Any) 
     assert graph.state("double")["batches"] == 1
 
 
+@pytest.mark.cases(2)
 def test_a_streaming_step_beside_others(graph: Graph, store: Any, drained: Any) -> None:
     """What Spark keeps is in its checkpoint, also over restarts of the graph."""
     topic(store, "in", "half", "out")

@@ -319,6 +319,7 @@ def test_a_worker_killed_while_it_writes(
             game.check(ended=True)
 
 
+@pytest.mark.cases(2)
 def test_an_owner_killed_at_any_moment(
     spark: SparkSession, store_path: str, control: Path, kills: int, rng: random.Random
 ) -> None:

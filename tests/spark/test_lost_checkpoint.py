@@ -75,6 +75,7 @@ def case(spark: SparkSession, store: Any, tmp_path: Path, control: Path, format:
     return Case(spark, store, tmp_path, format)
 
 
+@pytest.mark.cases(2)
 def test_a_lost_micro_batch_is_planned_as_it_was(case: Case) -> None:
     """The source knows where it ended: the ledger skips the same messages, and the others come."""
     case.lose(2)
@@ -92,6 +93,7 @@ def test_canary_a_sink_that_goes_by_the_number_loses_messages(case: Case) -> Non
     assert Counter(range(400)) - numbers_in(case.store, "out") == Counter(range(250, 300))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("format", ["quire_unplanned"], indirect=True)
 def test_another_input_under_a_committed_number_is_refused(case: Case) -> None:
     """Nothing is skipped and nothing written; a new checkpoint goes on where the error says."""

@@ -111,6 +111,7 @@ def test_only_where_a_write_is_planned(store: Any, source_class: Any) -> None:
     connection.forget(store.path)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.spark
 def test_a_queue_that_is_dropped_before_the_commit_is_told_by_the_commit(
     spark: SparkSession, store: Any, tmp_path: Path
@@ -133,6 +134,7 @@ def test_a_queue_that_is_dropped_before_the_commit_is_told_by_the_commit(
     assert "has no queue 'out'; create it first" in first_line(error)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.spark
 def test_errors_are_told_in_the_first_line(spark: SparkSession, store: Any, tmp_path: Path) -> None:
     """Those of planning, of the source's process, of tasks and of the commit; traces follow."""

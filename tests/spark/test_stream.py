@@ -42,6 +42,7 @@ def test_one_commit_over_several_queues(spark: SparkSession, store: Any, tmp_pat
     assert ids == list(range(ids[0], ids[0] + 90))
 
 
+@pytest.mark.cases(2)
 def test_what_was_read_is_given_back(spark: SparkSession, store: Any, tmp_path: Path) -> None:
     """The subscription keeps messages until Spark has committed them, and then lets them go."""
     topic(store, "out")
@@ -92,6 +93,7 @@ def test_explicit_positions_and_several_queues(
     assert last_logged(tmp_path / "c", "commits") == 2
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("kept", [True, False])
 def test_latest_and_a_death_in_batch_0(
     spark: SparkSession, store: Any, tmp_path: Path, control: Path, kept: bool
@@ -149,6 +151,7 @@ def has_come(query: StreamingQuery, store: Any, expected: Counter[int]) -> bool:
     return numbers_in(store, "out") == expected
 
 
+@pytest.mark.cases(2)
 def test_lost_messages_raise(spark: SparkSession, store: Any, tmp_path: Path) -> None:
     """What the query has not read is gone: an error, or with failOnDataLoss=false the rest."""
     topic(store, "out")
@@ -165,6 +168,7 @@ def test_lost_messages_raise(spark: SparkSession, store: Any, tmp_path: Path) ->
     assert numbers_in(store, "out") == Counter([*range(10), *range(25, 30)])
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("again", [5, 40])
 def test_a_queue_made_anew_raises(
     spark: SparkSession, store: Any, tmp_path: Path, again: int
@@ -254,6 +258,7 @@ def test_other_output_modes_are_refused(
         run_to_end(query)
 
 
+@pytest.mark.cases(2)
 def test_two_inputs_in_one_query(spark: SparkSession, store: Any, tmp_path: Path) -> None:
     """Several sources: Spark fixes all their ranges before it runs, one commit covers them."""
     topic(store, "in", "in2", "out")
@@ -264,6 +269,7 @@ def test_two_inputs_in_one_query(spark: SparkSession, store: Any, tmp_path: Path
     assert numbers_in(store, "out") == Counter(range(20))
 
 
+@pytest.mark.cases(2)
 def test_stopping_while_tasks_run_leaves_no_file(
     spark: SparkSession, store: Any, tmp_path: Path
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_bounded_queue_between_two_queries_drains(
     assert numbers_in(queues, "out") == Counter(numbers)
 
 
+@pytest.mark.cases(2)
 def test_a_new_checkpoint_repeats_nothing(spark: SparkSession, queues: Any, tmp_path: Path) -> None:
     """A query that took what was there has given it back when it ends."""
     put_numbers(queues, "in", range(50))
@@ -102,6 +103,7 @@ def test_a_power_failure_takes_the_end_of_the_checkpoint(
     assert numbers_in(queues, "out") == Counter(range(60))
 
 
+@pytest.mark.cases(2)
 def test_a_source_that_knows_its_checkpoint(
     spark: SparkSession, queues: Any, tmp_path: Path
 ) -> None:
@@ -129,6 +131,7 @@ def joined(left: DataFrame, right: DataFrame) -> DataFrame:
     return one.join(two, one.one == two.two).select("payload")
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("other", [None, "other"])
 def test_a_queue_is_joined_with_itself(
     spark: SparkSession, queues: Any, tmp_path: Path, other: str | None
@@ -145,6 +148,7 @@ def test_a_queue_is_joined_with_itself(
         assert {info.position for info in queues.subscriptions("in")} == {end}
 
 
+@pytest.mark.cases(2)
 def test_the_rows_of_a_load_are_used_twice_by_a_union(
     spark: SparkSession, queues: Any, tmp_path: Path
 ) -> None:
@@ -255,6 +259,7 @@ def test_two_queries_do_not_share_a_subscription(
     assert numbers_in(queues, "out") == Counter(range(60))
 
 
+@pytest.mark.cases(2)
 def test_a_query_starts_again_at_once(spark: SparkSession, queues: Any, tmp_path: Path) -> None:
     """Again and again, whatever became of the process that held its subscription."""
     rows = stream(spark, queues, "in")
@@ -268,6 +273,7 @@ def test_a_query_starts_again_at_once(spark: SparkSession, queues: Any, tmp_path
     assert numbers_in(queues, "out") == Counter(range(4))
 
 
+@pytest.mark.cases(2)
 def test_a_graph_reads_a_queue_twice(spark: SparkSession, queues: Any, tmp_path: Path) -> None:
     """Two inputs of one queue are two subscriptions, and the checkpoint is known to both."""
     put_numbers(queues, "in", range(20))

@@ -48,6 +48,7 @@ def test_queries_with_copies_of_one_checkpoint(
     assert numbers_in(store, "green") == Counter(range(50 if planned else 100, 300))
 
 
+@pytest.mark.cases(2)
 def test_a_foreach_batch_with_two_targets(spark: SparkSession, store: Any, tmp_path: Path) -> None:
     """One `txnAppId`, the micro-batch's number as version, and a queue each; repeated, too.
 
