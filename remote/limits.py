@@ -70,3 +70,10 @@ ACCEPT_PAUSE_SECONDS = 0.1  # when the system has no file for a connection any m
 # --- the owner process ---
 
 LOG_TAIL_BYTES = 4096  # where its last words are looked for
+
+# --- the shipper of an owner's archive ---
+
+RESTART_SECONDS = 1.0  # after the end of one, twice as long after each that has done nothing
+MAX_RESTART_SECONDS = 60.0
+SILENT_SECONDS = 300.0  # that one may not call: longer than all tries of a request, twice
+LAST_SHIPPING_SECONDS = 5.0  # that the close of a store waits for what is not shipped yet

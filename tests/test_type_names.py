@@ -21,8 +21,8 @@ def type_names(source: str) -> Iterator[tuple[int, str]]:
     variables are none: they belong to the functions and classes that are generic by them.
     """
     tree = parsed(source)
-    for node in nodes(tree, ast.ClassDef):
-        yield node.lineno, node.name
+    for kind in nodes(tree, ast.ClassDef):
+        yield kind.lineno, kind.name
     for node in _of_module(tree):
         if isinstance(node, ast.Assign) and _is_type(node.value):
             targets = node.targets

@@ -33,6 +33,7 @@ class UnshippedPlaces:
         self.gap = False  # records before `position` were never shipped, and no base has them
         self.base_number = 0
         self.error = ""
+        self.calls = 0  # of a shipper, since the opening
 
     def obey(self, entry: Mapping[str, Any] | None) -> None:
         """The catalog says so of the archive, live and in recovery."""

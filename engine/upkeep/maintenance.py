@@ -75,6 +75,11 @@ class Maintenance:
         self.when_failed: Callable[[], None] = lambda: None
         self.when_in_place: Callable[[], None] = lambda: None
 
+    @property
+    def has_thread(self) -> bool:
+        """Return True if a thread does it, False if it is done within commits."""
+        return self._thread is not None
+
     def start(self) -> None:
         """Run in a thread of its own until `stop`."""
         self._thread = Thread(target=self._run, name="quire-maintenance")

@@ -88,6 +88,7 @@ class Shipping:
         """Raises as `Integration.ship`."""
         journal, sequencer = self._context.journal, self._context.sequencer
         report = check_report(reported)
+        self._unshipped.calls += 1
         if report is not None:
             if report.lsn > journal.end_lsn or report.number > sequencer.number:
                 raise InvalidArgument(

@@ -97,3 +97,8 @@ LISTINGS: Final = 5
 # After an error a shipper waits, twice as long each time, and tries again.
 SHIP_PAUSE_SECONDS: Final = 1.0
 MAX_SHIP_PAUSE_SECONDS: Final = 60.0
+# A base that was not made, or was found not to be due, is looked at again after so long.
+BASE_PAUSE_SECONDS: Final = 60.0
+
+# The end of a store's owner waits for its shipper a little longer than that ships what is left.
+LAST_STEPS_SECONDS: Final = 4.0

@@ -73,6 +73,11 @@ class Shipper:
         self._has_more = False
         self._pause = SHIP_PAUSE_SECONDS
 
+    @property
+    def shipped_bytes(self) -> int:
+        """The bytes of all objects that it has made."""
+        return 0 if self._shipping is None else self._shipping.sent_bytes
+
     def close(self) -> None:
         """Close the store's files that are open."""
         if self._shipping is not None:
@@ -194,6 +199,7 @@ class _ShipperPosition:
         self._files = files
         self._tail = tail  # entries up to here are there already
         self._sent: set[str] = set()  # objects of the entry that is not made yet
+        self.sent_bytes = 0  # of all objects
 
     def close(self) -> None:
         """Close the files that are open."""
@@ -216,6 +222,7 @@ class _ShipperPosition:
             if found is None:
                 self._go_on(packer.ends[-1])
                 self.entry_bytes = len(data)
+                self.sent_bytes += len(data)
                 self.chain = self.chain._replace(
                     place=place, checksum=digest, last_us=packer.ends[-1].last_us
                 )
@@ -246,14 +253,18 @@ class _ShipperPosition:
         for blob in packer.blobs:
             name = format.blob_name(blob.blob_id)
             if name not in self._sent:
-                self._objects.upload(name, _RereadPieces(partial(packer.blob, blob)))
+                self._upload(name, partial(packer.blob, blob))
                 self._sent.add(name)
         for file in packer.files:
             name = format.file_name(file.ltds_id)
             if name not in self._sent and not self._has(name, self._files.file_bytes(file.ltds_id)):
-                read = partial(self._files.file, file.ltds_id, file.checksum)
-                self._objects.upload(name, _RereadPieces(read))
+                self._upload(name, partial(self._files.file, file.ltds_id, file.checksum))
             self._sent.add(name)
+
+    def _upload(self, name: str, read: Callable[[], Iterator[ObjectBytes]]) -> None:
+        pieces = _RereadPieces(read)
+        self._objects.upload(name, pieces)
+        self.sent_bytes += pieces.size
 
     def _has(self, name: str, size: int) -> bool:
         """Return True if a file is in the archive: a base may have it."""
@@ -317,9 +328,13 @@ class _RereadPieces:
 
     def __init__(self, read: Callable[[], Iterator[ObjectBytes]]) -> None:
         self._read = read
+        self.size = 0
 
     def __iter__(self) -> Iterator[ObjectBytes]:
-        return self._read()
+        self.size = 0
+        for piece in self._read():
+            self.size += len(piece)
+            yield piece
 
 
 def check_own(entry: OpenedEntry, state: ShippingState, url: str) -> None:

@@ -43,7 +43,10 @@ SUBJECTS: Final[dict[str, tuple[tuple[ModuleType, str], ...]]] = {
     "the store": (
         (serving, "serve, status, disable, enable"),
         (checking, "verify, dump, catalog, checkpoint"),
-        (archives, "backup, backups, restore"),
+        (
+            archives,
+            "archive set, archive show, archive off, archive ship, backup, backups, restore",
+        ),
     ),
     "graphs of steps on Spark": (
         (

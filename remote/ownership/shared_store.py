@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quire.calls.signal_safety import defer_signals
@@ -17,16 +18,20 @@ from quire.calls.wake_up import Thread
 from quire.engine import EmbeddedStore
 from quire.env import Env
 from quire.interface.store import Status
+from quire.libraries.late_imports import importing
 from quire.remote.server.store_server import StoreServer
 
 if TYPE_CHECKING:
     from quire.remote.server.served_client import ServedStore
+
+    from .shipper_process import ShipperProcess
 
 
 class SharedStore(EmbeddedStore):
     """An owned store with a server in the background, from `share` to `close`."""
 
     _server: StoreServer | None = None
+    _shipper: ShipperProcess | None = None  # once the store has an archive
     _gives_way = False
 
     def share(self, env: Env) -> StoreServer:
@@ -36,9 +41,34 @@ class SharedStore(EmbeddedStore):
             me = weakref.proxy(self)
             self._server = StoreServer(me, env, self.path, lambda: me.give_way())  # noqa: PLW0108 - a bound method would hold it
             self._maintenance.when_failed = self._server.when_failed
-            self._maintenance.when_in_place = self._server.look
+
+            def look() -> None:
+                with suppress(ReferenceError):  # it is being dropped
+                    me._look()
+
+            self._maintenance.when_in_place = look
             self._server.start_in_background()
         return self._server
+
+    def _look(self) -> None:
+        """See that clients can come in, and that the shipper runs if there is an archive."""
+        server, unshipped = self._server, self._opened.places.unshipped
+        if server is None:
+            return
+        server.look()
+        if self._shipper is None and unshipped.is_on and self._maintenance.has_thread:
+            with importing():
+                from .shipper_process import ShipperProcess
+
+            self._shipper = ShipperProcess(
+                self._env,
+                self.path,
+                lambda: unshipped.is_on,
+                lambda: unshipped.calls,
+                server.own_helpers,
+            )
+        if self._shipper is not None:
+            self._shipper.look()
 
     def give_way(self) -> None:
         """The store has failed, and another process would recover it: let go of it, once."""
@@ -49,6 +79,8 @@ class SharedStore(EmbeddedStore):
 
     def let_go_failed(self) -> None:
         """Let go of a store that has failed, its clients first."""
+        if self._shipper is not None:
+            self._shipper.close(seconds=0.0)
         if self._server is not None:
             self._server.close()
         super().let_go_failed()
@@ -58,15 +90,24 @@ class SharedStore(EmbeddedStore):
         status = super().status()
         if self._server is not None:
             status["sharing"] = self._server.status()
+        if self._shipper is not None and "archive" in status:
+            status["archive"]["process_id"] = self._shipper.process_id
         return status
 
     def close(self) -> None:
-        """Let the clients go first: whoever finds the lock free finds no server in its way."""
+        """Let the clients go first: whoever finds the lock free finds no server in its way.
+
+        Of these the shipper goes first, once it has shipped what there is (SP3).
+        """
+        if self._shipper is not None and self._closed is None:
+            defer_signals(self._shipper.close)
         if self._server is not None:
             defer_signals(self._server.close)
         super().close()
 
     def _give_up(self) -> bool:
+        if self._shipper is not None:
+            self._shipper.close(seconds=0.0)
         if self._server is not None:
             self._server.close()
         return super()._give_up()

@@ -81,6 +81,7 @@ class ServedConnection:
         "closed",
         "fd",
         "gone",
+        "is_client",
         "is_elsewhere",
         "role",
     )  # fmt: skip
@@ -96,6 +97,7 @@ class ServedConnection:
         self.gone = False  # nobody will read an answer
         self.closed = False
         self.role: Role | None = None  # once it was admitted
+        self.is_client = False  # the first connection of a client that the owner is open for
         self.client: ServedClient | None = None
         self._ready: deque[str] = deque()  # sources whose READY is to be sent
 

@@ -94,6 +94,7 @@ class StoreServer:
         self._connections: dict[int, ServedConnection] = {}
         self._max_connections = MAX_CONNECTIONS
         self._clients = 0
+        self.own_helpers = set[int]()  # processes of this owner, which are not waited for
         self._left_at = time.monotonic()  # when the last client left
         self._workers = self._busy = 0
         self._jobs: SimpleQueue[tuple[ServedConnection, Rest] | None] = SimpleQueue()
@@ -287,7 +288,11 @@ class StoreServer:
                     f"not in use{self._how_more()}"
                 )
             connection.role = protocol.Role(hello["role"])
-            self._clients += connection.role is protocol.Role.WATCH
+            connection.is_client = (
+                connection.role is protocol.Role.WATCH
+                and hello.get("process_id") not in self.own_helpers
+            )
+            self._clients += connection.is_client
         client = served_client.ServedClient(
             self._store,
             self._undecided,
@@ -397,7 +402,7 @@ class StoreServer:
         with self._changed:
             self._connections.pop(connection.fd, None)
             if connection.role is not None:
-                self._clients -= connection.role is protocol.Role.WATCH
+                self._clients -= connection.is_client
                 self._left_at = time.monotonic()
         connection.close()
 

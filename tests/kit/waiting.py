@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 SECONDS = 300  # for what must come, on a slow machine too
 
@@ -23,3 +24,21 @@ def ends(action: Callable[[], object], seconds: float = SECONDS) -> bool:
     other.start()
     other.join(seconds)
     return not other.is_alive()
+
+
+def is_running(process_id: int) -> bool:
+    """Return True if there is such a process, zombies aside."""
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for_end(process_id: int) -> bool:
+    """Return True if the process ends soon."""
+    deadline = time.monotonic() + SECONDS
+    while is_running(process_id):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

@@ -32,7 +32,7 @@ from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.server.signals import SignalFlag
 from tests.kit.actors import actor
 from tests.kit.children import Child, child, join
-from tests.kit.waiting import SECONDS
+from tests.kit.waiting import SECONDS, is_running, wait_for_end
 from tests.source_tree import ROOT
 
 SERVING = """
@@ -49,24 +49,6 @@ def served(store_path: str) -> Iterator[str]:
     address = read_address(OsEnv(), store_path)
     if address is not None:
         end(address.process_id)
-
-
-def is_running(process_id: int) -> bool:
-    """Whether there is such a process, zombies aside."""
-    try:
-        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def wait_for_end(process_id: int) -> bool:
-    """Whether the process ends soon."""
-    deadline = time.monotonic() + SECONDS
-    while is_running(process_id):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def end(process_id: int) -> None:

@@ -1,4 +1,4 @@
-"""Commands for archives: backups made, listed, restored."""
+"""Commands for archives: a store's own one; backups made, listed, restored."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from quire.cli.command import ARCHIVE, JSON, Command, argument
+from quire.cli.command import ARCHIVE, JSON, Command, ExitStatus, argument
 from quire.cli.opened_store import opened
 from quire.cli.printing import counted, moment_text, print_json, print_listing
-from quire.cli.typed_values import record_or_moment, seconds
+from quire.cli.typed_values import record_or_moment, seconds, size
 from quire.env import OsEnv
 from quire.libraries.late_imports import importing
 
 if TYPE_CHECKING:
     from quire.archive import BackupInfo
-    from quire.reports.info import Report
+    from quire.reports.info import ArchiveInfo, Report
 
 
 def _backup(options: argparse.Namespace) -> None:
@@ -118,6 +118,73 @@ def _progress(doing: str) -> Iterator[Callable[[int, int], None]]:
             print(file=sys.stderr)
 
 
+def _set(options: argparse.Namespace) -> None:
+    check_url(options.url)
+    chosen = {"limit": options.limit, "full": options.full, "keep": options.keep}
+    settings = {name: value for name, value in chosen.items() if value is not None}
+    with opened(options) as store:
+        info = store.admin.set_archive(options.url, **settings)
+    _print_archive(options, info)
+
+
+def check_url(url: str) -> None:
+    """Raise for a place where no archive can be, now that somebody sees it."""
+    with importing():
+        from quire.archive.objects import open_objects
+
+    open_objects(url, OsEnv()).close()
+
+
+def _show(options: argparse.Namespace) -> int | None:
+    with opened(options) as store:
+        info, status = store.admin.archive(), store.status().get("archive")
+    if info is None:
+        if options.json:
+            print_json(None)
+        else:
+            print("the store has no archive")
+        return ExitStatus.NOTHING
+    _print_archive(options, info, status)
+    return None
+
+
+def _print_archive(
+    options: argparse.Namespace, info: ArchiveInfo, status: dict[str, Any] | None = None
+) -> None:
+    if options.json:
+        print_json({"archive": info, "status": status})
+        return
+    kept = f"for {info.keep_seconds / 86400:g} days" if info.keep_seconds else "for ever"
+    print(f"archive {info.url}, restore points kept {kept}")
+    print(f"beyond {info.limit:,} bytes unshipped: {info.full}")
+    if status is not None:
+        print(
+            f"not shipped: {counted(status['lag_records'], 'record')}, "
+            f"{status['lag_bytes']:,} bytes, for {status['lag_seconds']:.1f} s; "
+            f"{status['held_bytes']:,} bytes released and kept for it"
+        )
+        if status["error"]:
+            print(f"nothing can be shipped now: {status['error']}")
+        if status["gap_since"]:
+            print(
+                f"records were let go of unshipped at {status['gap_since']}: a base is to be made"
+            )
+
+
+def _off(options: argparse.Namespace) -> None:
+    with opened(options) as store:
+        store.admin.stop_archive()
+
+
+def _ship(options: argparse.Namespace) -> None:
+    with importing():
+        from quire.archive.shipping import ship_now
+
+    with opened(options) as store:
+        number = ship_now(store, options.timeout)
+    print(f"shipped up to record {number}")
+
+
 _AT: Final = argument(
     "--at",
     type=record_or_moment,
@@ -126,6 +193,65 @@ _AT: Final = argument(
 )
 
 COMMANDS: Final = (
+    Command(
+        "archive set",
+        "have every record shipped to an archive from now on",
+        _set,
+        (
+            argument("url", metavar="URL", help=ARCHIVE[1]),
+            argument(
+                "--keep",
+                type=seconds,
+                metavar="TIME",
+                help="how long restore points are kept, such as 7d; else for ever",
+            ),
+            argument(
+                "--limit",
+                type=size,
+                metavar="BYTES",
+                help="that may wait to be shipped; else 10 GiB",
+            ),
+            argument(
+                "--full",
+                choices=("gap", "wait"),
+                help="beyond the limit: let go of it (gap), or have puts wait",
+            ),
+            JSON,
+        ),
+        "Each owner of the store ships, from now on, as long as it has the store open, and makes\n"
+        "a base now and then, from which a restore begins:\n"
+        "  quire archive set shop.quire /backups/shop --keep 7d\n"
+        "  quire restore /backups/shop shop.quire --at 2026-01-31T12:00:00",
+        calls=("admin.set_archive",),
+    ),
+    Command(
+        "archive show",
+        "show a store's archive, and what is not shipped yet",
+        _show,
+        (JSON,),
+        calls=("admin.archive",),
+    ),
+    Command(
+        "archive off",
+        "ship no more records; what is in the archive stays",
+        _off,
+        calls=("admin.stop_archive",),
+    ),
+    Command(
+        "archive ship",
+        "ship what there is, and return when it is in the archive",
+        _ship,
+        (
+            argument(
+                "--timeout",
+                type=seconds,
+                metavar="TIME",
+                default=60.0,
+                help="give up after so long (1m)",
+            ),
+        ),
+        "For stores that no process has open for long: run it now and then, as by cron.",
+    ),
     Command(
         "backup",
         "back a store up, while it is in use",

@@ -1,0 +1,225 @@
+"""Shipping a store's records for as long as its owner lives: the program of the shipper's process.
+
+`python -m quire.archive.shipping PATH`, started by the store's owner, which watches it (see
+`quire.remote.ownership.shipper_process`). It joins the store, and never owns one.
+
+- SG1: it ends when its standard input does, and ships what is there before; or when the owner is
+  gone, or the store has no archive any more.
+- SG2: a second thread makes bases, and cleans up after them: entries go on meanwhile. A base that
+  cannot be made is tried again later.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing, suppress
+from itertools import chain
+
+from quire.archive.objects import Objects, open_objects
+from quire.calls.wake_up import Thread, WakeUp
+from quire.env import Env, OsEnv, check_env
+from quire.errors import ArchiveFailed, ConnectionLost, InvalidArgument, QuireError, StoreClosed
+from quire.interface.store import Store
+from quire.loggers import logger
+from quire.remote import join
+from quire.reports.info import ArchiveInfo, ShippingReport
+
+from . import format
+from .base_due import ArchiveWeight, reason_for_base
+from .base_keeping import keep
+from .base_making import backup
+from .limits import BASE_PAUSE_SECONDS, LAST_STEPS_SECONDS, MAX_SHIP_PAUSE_SECONDS
+from .manifest import manifests
+from .object_reading import reading
+from .shipper import Shipper
+
+_log = logger("quire.archive")
+
+
+class ShippingProcess:
+    """The work of one shipper's process. `run` is for one thread, `end` for any."""
+
+    def __init__(self, store: Store, env: Env) -> None:
+        self._store = store
+        self._env = env
+        self._wake = WakeUp()
+        self._is_ending = False
+
+    def end(self) -> None:
+        """Have `run` ship what is there, and return (SG1)."""
+        self._is_ending = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Ship until the end (SG1)."""
+        with suppress(ConnectionLost, StoreClosed):
+            while True:
+                info = self._store.admin.archive()
+                if info is None or not info.url:
+                    return
+                try:
+                    objects = open_objects(info.url, self._env)
+                except (QuireError, OSError) as error:
+                    self._report(error)
+                    if self._is_ending:
+                        return
+                    self._wake.wait(MAX_SHIP_PAUSE_SECONDS)
+                else:
+                    with closing(objects):
+                        self._ship(objects, info)
+                    if self._is_ending:
+                        return
+
+    def _report(self, error: Exception) -> None:
+        """Tell the owner why nothing can be shipped."""
+        state = self._store.integration.ship(None)
+        self._store.integration.ship(
+            ShippingReport(state.lsn, state.number, state.place, error=str(error), url=state.url)
+        )
+
+    def _ship(self, objects: Objects, info: ArchiveInfo) -> None:
+        """Ship into one archive."""
+        with reading(objects) as read:
+            shipper = Shipper(self._store, objects, self._env, read)
+            with closing(shipper):
+                bases = _BaseKeeping(self._store, objects, info.url, self._env)
+                while not self._is_ending:
+                    pause = shipper.step()
+                    if shipper.is_over:
+                        return
+                    bases.look(shipper)
+                    self._wake.wait(pause)
+                ship_rest(shipper, self._env, LAST_STEPS_SECONDS)
+
+
+def ship_rest(shipper: Shipper, env: Env, seconds: float) -> bool:
+    """Ship what the store has now, for so long at most; return True if all of it was shipped."""
+    until = env.monotonic() + seconds
+    target: int | None = None
+    while env.monotonic() < until:
+        shipper.step()
+        state = shipper.state
+        if shipper.is_over or shipper.error or state is None:
+            return False
+        if target is None:
+            target = state.end_number
+        if state.number >= target:
+            return True
+    return False
+
+
+def ship_now(store: Store, seconds: float, *, env: Env | None = None) -> int:
+    """Ship what the store has, in this thread; the number of the latest record in the archive.
+
+    `store`: an open one, owned or joined, that has an archive. A base is made if there is none.
+    Raises ArchiveFailed if not all was shipped after so many seconds, ArchiveRefused, and
+    InvalidArgument for a store without an archive.
+    """
+    machine = check_env(env)
+    info = store.admin.archive()
+    if info is None:
+        raise InvalidArgument(f"{store.path} has no archive: set one (quire archive set)")
+    with (
+        closing(open_objects(info.url, machine)) as objects,
+        reading(objects) as read,
+        closing(Shipper(store, objects, machine, read)) as shipper,
+    ):
+        if not ship_rest(shipper, machine, seconds):
+            text = shipper.error or f"not all was shipped in {seconds:g} s"
+            raise ArchiveFailed(f"{text}; {store.path} goes on, try again")
+        state = shipper.state
+        whole = any(each.manifest is not None for each in manifests(objects))
+        if not whole or (state is not None and state.gap):
+            shipper.base_number = backup(store, info.url, env=machine).backup.number
+            ship_rest(shipper, machine, seconds)
+        return 0 if shipper.state is None else shipper.state.number
+
+
+class _BaseKeeping:
+    """Makes the bases of an archive when they are due, and cleans up after them (SG2)."""
+
+    def __init__(self, store: Store, objects: Objects, url: str, env: Env) -> None:
+        self._store = store
+        self._objects = objects
+        self._url = url
+        self._env = env
+        self._thread: Thread | None = None
+        self._weight: ArchiveWeight | None = None  # of the newest base, once that is known
+        self._shipped_bytes = 0  # that the shipper had shipped when it was made
+        self._due_at = 0.0
+
+    def look(self, shipper: Shipper) -> None:
+        """Begin a base if one is due and none is being made."""
+        now = self._env.monotonic()
+        state = shipper.state
+        if shipper.error or state is None or now < self._due_at:
+            return
+        if self._thread is not None:
+            if self._thread.is_alive():
+                return
+            self._thread = None
+        weight = self._weight
+        if weight is not None:
+            shipper.base_number = weight.base_number
+            weight = ArchiveWeight(
+                weight.base_number, weight.base_us, weight.base_bytes,
+                weight.entry_bytes + max(0, shipper.shipped_bytes - self._shipped_bytes),
+                state.number, state.number if state.gap else 0,
+            )  # fmt: skip
+            if not reason_for_base(weight, self._env.now_us()):
+                return
+        self._due_at = now + BASE_PAUSE_SECONDS
+        self._thread = Thread(target=self._make, args=(shipper, weight), name="quire-base")
+        self._thread.start()
+
+    def _make(self, shipper: Shipper, weight: ArchiveWeight | None) -> None:
+        """Make a base; or find the newest one first."""
+        try:
+            if weight is None:
+                self._weight = self._found()
+                self._shipped_bytes = shipper.shipped_bytes
+                self._due_at = 0.0
+                return
+            shipped = shipper.shipped_bytes
+            made = backup(self._store, self._url, env=self._env).backup
+            self._weight = ArchiveWeight(made.number, made.time_us, made.bytes)
+            self._shipped_bytes = shipped
+            info = self._store.admin.archive()
+            if info is not None and info.url == self._url and info.keep_seconds:
+                keep(self._url, info.keep_seconds, env=self._env)
+        except (ConnectionLost, StoreClosed):
+            return
+        except (QuireError, OSError) as error:
+            _log.warning("no base of %s was made: %s", self._store.path, error)
+
+    def _found(self) -> ArchiveWeight:
+        """Return the archive's newest base, and what was shipped since."""
+        whole = [each.info for each in manifests(self._objects) if each.manifest is not None]
+        if not whole:
+            return ArchiveWeight()
+        newest = max(whole, key=lambda each: (each.number, each.time_us))
+        shipped = chain(*map(self._objects.list, (format.LOG, format.MERGED, format.BLOBS)))
+        since = sum(each.bytes for each in shipped if each.modified_us > newest.time_us)
+        return ArchiveWeight(newest.number, newest.time_us, newest.bytes, since)
+
+
+def main(path: str) -> None:
+    """Ship the records of the store at the path until standard input ends (SG1)."""
+    env = OsEnv()
+    store = join(env, path)
+    if store is None:
+        return
+    with closing(store):
+        process = ShippingProcess(store, env)
+        Thread(target=_await_end, args=(process,), name="quire-end").start()
+        process.run()
+
+
+def _await_end(process: ShippingProcess) -> None:
+    with suppress(OSError, ValueError):
+        sys.stdin.buffer.read()
+    process.end()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
