@@ -54,6 +54,10 @@ BENCHMARKS = {
         "embedded",
         "an outbox, a relay and an inbox, beside a plain put and a hand-written queue in SQLite",
     ),
+    "archive": (
+        "embedded",
+        "a store with an archive beside one without; a backup and a restore beside a copy",
+    ),
     "waiting": ("embedded", "gets in each order of a queue where up to a million messages wait"),
     "base": ("served", "put and get in memory and durably, sizes and memory, beside a thesis"),
     "concurrency": ("embedded", "commits of 1 to 32 threads, and how many share a write"),
