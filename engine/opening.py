@@ -85,7 +85,7 @@ def _begin(parts: Parts, *, background: bool) -> None:
         opened.places.discarded.remove_all()
     if not journal.keep_back():  # a full disk: an opening takes some of it
         with contextlib.suppress(ResourceExhausted):
-            parts.checkpointer.run()
+            parts.checkpointer.relieve()
     with contextlib.suppress(ResourceExhausted):  # nothing is admitted then before there is room
         journal.admit()
 

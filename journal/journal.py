@@ -507,6 +507,11 @@ class Journal:
         return self._segments.missing > 0
 
     @property
+    def has_spares(self) -> bool:
+        """True if a relieving group that needs the next segment finds one on a full disk."""
+        return self._segments.has_spares
+
+    @property
     def segment_path(self) -> str:
         """The path of the current segment's file."""
         return self._directory.path_of(self._base // self._segment_bytes)

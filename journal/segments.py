@@ -123,6 +123,11 @@ class SegmentSet:
         return max(0, self._kept_back - len(self._spares))
 
     @property
+    def has_spares(self) -> bool:
+        """Return True if any segment is ready or spare."""
+        return bool(self.ready or self._spares)
+
+    @property
     def capacity(self) -> int:
         """The space of the current segment."""
         return self._capacity[self._current]

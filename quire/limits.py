@@ -141,7 +141,8 @@ MAX_ALIASES = 100_000  # of queues
 # Archives: the journal and the released space that wait to be shipped. Beyond the limit `full` says
 # what happens; the least is what a store needs to go on between two looks at it.
 DEFAULT_ARCHIVE_LIMIT_BYTES = 10 << 30
-MIN_ARCHIVE_LIMIT_BYTES = 1 << 20
+MIN_ARCHIVE_LIMIT_BYTES = 64 << 10
+UNSHIPPED_STEP_BYTES = 1 << 20  # of the journal: what is released meanwhile waits as one
 MAX_ARCHIVE_URL_BYTES = 500  # so that it fits an entry of the catalog
 
 # Schedules, each in memory and noted by every checkpoint, with the message that it puts.

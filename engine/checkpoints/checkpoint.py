@@ -22,19 +22,22 @@ from typing import Final, TypeGuard
 
 from quire.engine.commits.sequencer import Sequencer
 from quire.engine.pages.free_space import FreeSpace
+from quire.engine.pages.unshipped_places import ShippedPosition, UnshippedSnapshot
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.state.durable_state import PageEntry
 from quire.env.interpreter import Lock
 from quire.errors import ResourceExhausted, StoreFailed
+from quire.loggers import logger
 
 from .background_pace import Pace
 from .block_mover import MovedBlock, Mover, consecutive
 from .reorganising import Reorganisation, Reorganiser
 from .snapshot import QueueSnapshot, Snapshot
-from .space_maps import spaces_after
+from .space_maps import spaces_after, without_free
 from .store_files import Opened
 
+_log: Final = logger("quire.archive")
 # What becomes of a block.
 _STAYS: Final = "stays"
 _WHOLE: Final = "whole"
@@ -55,20 +58,30 @@ class Checkpointer:
         self.count = 0
         self.moved_bytes = 0
 
-    def run(self, *, waits: bool = True) -> None:
+    def run(self, *, waits: bool = True, lets_go: bool = False) -> None:
         """Make a checkpoint of the present state.
 
         `waits`: also for one that is under way, or for `verify`; else nothing is done meanwhile.
+        `lets_go`: of all that waits to be shipped (US4).
         """
         if not self._lock.acquire(blocking=waits):
             return
         try:
-            self._make(sparing=False)
+            self._make(sparing=False, lets_go=lets_go)
         except ResourceExhausted:
-            if self.last_lsn < self._journal.end_lsn:  # else there is such a one already
-                self._make(sparing=True)
+            if lets_go or self.last_lsn < self._journal.end_lsn:  # else there is such a one already
+                self._make(sparing=True, lets_go=lets_go)
         finally:
             self._lock.release()
+
+    def relieve(self) -> None:
+        """Set segments free for what makes room on a full disk, shipped or not."""
+        self.run()
+        position = self._places.unshipped.position
+        if position is None or self._journal.has_spares:
+            return
+        if self._journal.segment_of(position.lsn) < self._journal.segment_of(self.last_lsn):
+            self.run(lets_go=True)
 
     @property
     def store_failed(self) -> bool:
@@ -86,11 +99,14 @@ class Checkpointer:
         """The bytes moved within data files, record pages included."""
         return self._reorganiser.moved_bytes
 
-    def _make(self, *, sparing: bool) -> None:
-        """`sparing`: move nothing, write nothing but the checkpoint's file (K7)."""
+    def _make(self, *, sparing: bool, lets_go: bool = False) -> None:
+        """`sparing`: move nothing, write nothing but the checkpoint's file (K7).
+
+        `lets_go`: of all that waits to be shipped (US4).
+        """
         with self._sequencer.fail_stop("a checkpoint"):
             self._opened.check_place()
-        snapshot = self._sequencer.exclusive(self._take)
+        snapshot = self._sequencer.exclusive(lambda: self._take(lets_go=lets_go))
         mover = Mover(self._places, self._opened.reader, Pace(self._opened.env, self._sequencer))
         try:
             with self._sequencer.fail_stop("a checkpoint"):
@@ -108,6 +124,7 @@ class Checkpointer:
                 self._places.hand_back()
             raise
         self._switch(snapshot, mover)
+        self._let_go(snapshot.unshipped)
         self._places.hand_back()
         self.last_lsn = snapshot.lsn
         self.count += 1
@@ -115,23 +132,48 @@ class Checkpointer:
         with self._sequencer.fail_stop("removing an old checkpoint"):
             segment_bytes = self._opened.settings["segment_bytes"]
             keep = {n for q in snapshot.queues for n in q.kept_segments(segment_bytes)}
-            self._journal.release(snapshot.restart_lsn, keep)
+            self._journal.release(self._needed_from(snapshot), keep)
             self._places.trim()
             self._opened.kept_back.renew(snapshot.lsn)
             self._sequencer.exclusive(self._opened.kept_back.settle)
         self._reorganiser.end(reorganisation, snapshot.lsn)
 
+    def _needed_from(self, snapshot: Snapshot) -> int:
+        """The LSN from which on the journal is needed, by recovery or by who ships it (US1)."""
+        if snapshot.unshipped is None:
+            return snapshot.restart_lsn
+        return min(snapshot.restart_lsn, snapshot.unshipped.position.lsn)
+
+    def _let_go(self, unshipped: UnshippedSnapshot | None) -> None:
+        """Free what the checkpoint lets go of unshipped (US4)."""
+        if unshipped is None or not unshipped.lets_go:
+            return
+        places = self._places.unshipped
+        before = places.position
+        places.skip(unshipped)
+        self._places.let_go(unshipped.position.lsn)
+        if before is not None:
+            _log.warning(
+                "the archive has a gap: records %d to %d were let go of before they were shipped; "
+                "it is whole again from its next base on",
+                before.number + 1,
+                unshipped.position.number,
+            )
+
     def paused(self) -> AbstractContextManager[object]:
         """No checkpoint happens meanwhile."""
         return self._lock
 
-    def _take(self) -> Snapshot:
+    def _take(self, *, lets_go: bool) -> Snapshot:
         journal = self._journal
         if self._sequencer.failure is not None or journal.failed:
             raise StoreFailed("the store has failed: close it and open it again to recover")
         journal.sync()  # (K9)
+        lsn, number = journal.end_lsn, self._sequencer.number
+        gap_at = ShippedPosition(lsn, number) if lets_go else None
+        unshipped = self._places.unshipped.snapshot(gap_at)
         self._places.withhold()
-        return Snapshot.of(self._state, journal.end_lsn, journal.last_lsn, self._sequencer.number)
+        return Snapshot.of(self._state, lsn, journal.last_lsn, number, unshipped=unshipped)
 
     def _move_all(self, snapshot: Snapshot, mover: Mover, reorganisation: Reorganisation) -> None:
         """Move blocks and write record pages, as far as there is room."""
@@ -227,13 +269,25 @@ class Checkpointer:
     def _spaces(self, snapshot: Snapshot, mover: Mover) -> list[FreeSpace]:
         """The free-space maps as they are with this checkpoint."""
         freed = [(page, 1) for page in snapshot.retired]
+        unshipped = snapshot.unshipped
+        if unshipped is not None:
+            base_of = self._places.base_of
+            unshipped.pages = without_free(unshipped.pages, snapshot.spaces, base_of)
+            if unshipped.lets_go:
+                freed += [(lo, hi - lo) for lo, hi in unshipped.pages]
         for queue in snapshot.queues:
             if queue.replaced is not None:
                 freed.append((queue.replaced.page, 1))
             freed += [(entry.page, 1) for entry in queue.rewritten]
             for old, _ in queue.moved:
-                if old[0].kind == format.DATA:
-                    freed += [self._places.extent_of(ref) for ref in old]
+                if old[0].kind != format.DATA:
+                    continue
+                extents = [self._places.extent_of(ref) for ref in old]
+                if unshipped is None or unshipped.lets_go:
+                    freed += extents
+                else:  # a record that is not shipped may name them (US1)
+                    for first, pages in extents:
+                        unshipped.pages.add(first, first + pages)
         return spaces_after(snapshot.spaces, mover.extents, freed, self._places.page_size)
 
     def _switch(self, snapshot: Snapshot, mover: Mover) -> None:

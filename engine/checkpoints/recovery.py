@@ -77,6 +77,10 @@ def restore(
         load(checkpoint, state.fold, state)
         released = checkpoint.document["released"]
         state.places.remember_released(int(name, 16) for name in released)
+        unshipped = checkpoint.document.get("unshipped")
+        if unshipped is not None:
+            runs = [checkpoint.runs(place) for place in unshipped["pages"]]
+            state.places.remember_unshipped(unshipped, runs)
     except (KeyError, TypeError, ValueError) as error:
         raise StoreCorrupt(f"{checkpoint.path}: contradictory ({error!r})") from error
     return state

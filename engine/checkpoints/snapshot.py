@@ -16,6 +16,7 @@ from quire.engine.layout import Layout
 from quire.engine.live_state.engine_state import EngineState
 from quire.engine.options import FIXED
 from quire.engine.pages.free_space import FreeSpace
+from quire.engine.pages.unshipped_places import UnshippedSnapshot
 from quire.engine.queues.queue import Queue
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef, packed
@@ -52,8 +53,9 @@ from quire.engine.state.sections.kinds import pack_prepared
 from quire.env import Env
 from quire.errors import StoreVersion
 from quire.intervals import IntervalSet
+from quire.ltds import is_foreign
 
-from .space_maps import SpaceSnapshot, spaces_document
+from .space_maps import SpaceSnapshot, spaces_document, unshipped_document
 
 # Of the durable state and of the document, by the same names.
 _COUNTERS = ("next_id", "last_time_us", "next_queue_id", "next_subscription_id")
@@ -64,7 +66,7 @@ _TAIL_ROW = struct.Struct(f"<{format.RECORD_BYTES // 8}q")  # a record, as numbe
 # here is a newer release's.
 _STORE_NAMES: Final = frozenset({
     *_COUNTERS, *FIXED, "created_us", "restart_lsn", "number", "ledger", "released", "catalog",
-    "ltds", "queues", "held", "spaces",
+    "ltds", "queues", "held", "spaces", "unshipped",
 })  # fmt: skip
 _QUEUE_NAMES: Final = frozenset({
     "queue_id", "end_position", "used", "released", "directory", "subscriptions", "tail",
@@ -212,6 +214,7 @@ class Snapshot(Struct):
     retired: list[int]
     queues: list[QueueSnapshot]  # those that have anything to be moved or sealed
     volatile: list[QueueSnapshot]
+    unshipped: UnshippedSnapshot | None = None  # None: the store has no archive
 
     @classmethod
     def of(
@@ -222,9 +225,13 @@ class Snapshot(Struct):
         number: int,
         *,
         copies_tails: bool = False,
+        unshipped: UnshippedSnapshot | None = None,
     ) -> Snapshot:
         """Called while nothing is committed (see `Sequencer.exclusive`)."""
         durable, places = state.durable, state.places
+        released = places.released()
+        if unshipped is not None and unshipped.lets_go:  # nobody else knows these after a crash
+            released += filter(is_foreign, unshipped.files)
         queues = [
             QueueSnapshot.of(queue, copies_tail=copies_tails)
             for queue in state.queues.values()
@@ -237,7 +244,7 @@ class Snapshot(Struct):
                 **{name: getattr(durable, name) for name in _COUNTERS},
                 "number": number,
                 "ledger": dict(durable.ledger),
-                "released": [f"{ltds_id:016x}" for ltds_id in places.released()],
+                "released": [f"{ltds_id:016x}" for ltds_id in released],
             },
             catalog={name: dict(entries) for name, entries in durable.catalog.items()},
             ltds=dict(durable.ltds),
@@ -246,6 +253,7 @@ class Snapshot(Struct):
             retired=list(state.pages.retired),
             queues=[snapshot for snapshot in queues if not snapshot.queue.is_volatile],
             volatile=[snapshot for snapshot in queues if snapshot.queue.is_volatile],
+            unshipped=unshipped,
         )
 
     def document(self, numbers: IntegerRuns) -> dict[str, Any]:
@@ -274,6 +282,8 @@ class Snapshot(Struct):
         """The checkpoint's file, with these free pages. Raises as `write_checkpoint`."""
         numbers = IntegerRuns()
         document = settings | self.document(numbers) | spaces_document(spaces, numbers)
+        if self.unshipped is not None:
+            document |= unshipped_document(self.unshipped, spaces, settings["page_size"], numbers)
         write_checkpoint(env, layout.checkpoints, store_id, self.lsn, document, numbers)
 
 

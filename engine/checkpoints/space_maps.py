@@ -7,11 +7,12 @@ many pieces that this is less, their runs as bits (see `packed_runs`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from quire.engine.pages.data_files import split_page
 from quire.engine.pages.free_space import Extents, FreeSpace
+from quire.engine.pages.unshipped_places import UnshippedSnapshot
 from quire.engine.records.checkpoint_file import Checkpoint, IntegerRuns
 from quire.intervals import IntervalSet
 
@@ -68,3 +69,37 @@ def _read_extents(checkpoint: Checkpoint, place: list[int]) -> Extents:
 def free_runs(extents: Extents) -> IntervalSet:
     """The free pages of such a file."""
     return IntervalSet.from_list([(lo, lo + pages) for lo, pages in extents])
+
+
+def without_free(
+    pages: IntervalSet, snapshots: Sequence[SpaceSnapshot], base_of: Callable[[int], int]
+) -> IntervalSet:
+    """Return those of the pages, numbered over all files, that are in use in these maps."""
+    kept = pages.copy()
+    for file, (_, extents) in enumerate(snapshots):
+        for first, count in extents:
+            kept.remove(base_of(file) + first, base_of(file) + first + count)
+    return kept
+
+
+def unshipped_document(
+    unshipped: UnshippedSnapshot, spaces: Sequence[FreeSpace], page_size: int, numbers: IntegerRuns
+) -> dict[str, Any]:
+    """Return the part of a checkpoint's document that says what waits to be shipped."""
+    runs: list[list[tuple[int, int]]] = [[] for _ in spaces]
+    files: list[str] = []
+    if not unshipped.lets_go:
+        for lo, hi in unshipped.pages:
+            file, first = split_page(lo, page_size)
+            runs[file].append((first, first + hi - lo))
+        files = [f"{ltds_id:016x}" for ltds_id in unshipped.files]
+    described = {
+        "position": list(unshipped.position),
+        "gap": unshipped.gap,
+        "gap_since_us": unshipped.gap_since_us,
+        "since_us": unshipped.since_us,
+        "base_number": unshipped.base_number,
+        "pages": [numbers.add_runs(own) for own in runs],
+        "files": files,
+    }
+    return {"unshipped": described}

@@ -24,7 +24,9 @@ read, release or drop makes any of these bounds larger.
   the others, with an entry of its own. As bits they take an eighth of a byte for each page before
   the free ones at the file's end, and this end only sinks while nothing is put. Pages that are
   pending or deferred, and record pages out of use, are free in a checkpoint, and count as in use
-  here: so the bits reach at least as far.
+  here: so the bits reach at least as far. Where the store has an archive, there is a second map of
+  each file, of the pages that wait to be shipped, with the same bound; a large transaction's file
+  that waits has an entry, as before.
 - What came of deliveries: see `Attempts.rows_beside`, which are in the checkpoint.
 - The next numbers of senders: a read adds one at most, and takes a message from those unread.
 - Records, record pages, request ids, definitions, values, prepared transactions: reading only takes
@@ -77,7 +79,6 @@ from quire.limits import (
     CHECKPOINT_SUBSCRIPTION_BYTES,
     COUNTED_MESSAGES,
     MAX_CATALOG_ENTRY_BYTES,
-    RUNS_BITS_BYTES,
     SEQUENCE_SENDERS,
     SPARE_MARGIN_BYTES,
     SPARE_MOST_TIMES,
@@ -166,8 +167,9 @@ class KeptBack:
         Nothing is committed meanwhile, and then counted anew.
         """
         now = [manager.space for manager in self._state.places.managers]
-        more = sum(map(_map_bytes, spaces)) - sum(map(_map_bytes, now))
-        self._coming_maps_bytes = max(more, 0)
+        more = sum(space.most_map_bytes for space in spaces)
+        more -= sum(space.most_map_bytes for space in now)
+        self._coming_maps_bytes = max(more * self._maps, 0)
         self._state.coming.count_anew()
 
     def check(self) -> None:
@@ -211,13 +213,18 @@ class KeptBack:
             longest = max((_text_bytes(queue.config.name) for queue in durable), default=0)
             total += files * (CHECKPOINT_ENTRY_BYTES + longest)
         for manager in places.managers:
-            total += _map_bytes(manager.space)
+            total += manager.space.most_map_bytes * self._maps
         for record in list(state.durable.prepared.values()):
             total += len(pack_prepared(record)) * 4 // 3 + CHECKPOINT_ENTRY_BYTES
             total += len(record.sets) * CHECKPOINT_STATE_BYTES
             total += sum(_text_bytes(entry.key) for entry in record.entries)
             total += self._growth_by(record.parts)
         return total, growth
+
+    @property
+    def _maps(self) -> int:
+        """How many maps of its pages a data file has: a second one is of what is not shipped."""
+        return 2 if self._places.unshipped.is_on else 1
 
     def _growth_by(self, parts: Sequence[PartRow]) -> int:
         """Return how much larger what is read and released may be once these are put."""
@@ -272,11 +279,6 @@ class KeptBack:
 def _text_bytes(value: str) -> int:
     """Return the size of a string in JSON; `json.dumps` takes ten times as long."""
     return len(encode_basestring(value).encode())
-
-
-def _map_bytes(space: FreeSpace) -> int:
-    """Return the most that a map of free pages takes, whatever pages are freed."""
-    return RUNS_BITS_BYTES + space.end_in_use // 8
 
 
 def _bytes_of(queue: DurableQueue, more: int = 0) -> tuple[int, int]:

@@ -315,7 +315,7 @@ def _recover(ownership: Ownership, layout: Layout, request: OpenRequest, lsn: in
         journal, recovered = replay(env, layout.journal, checkpoint, state, hooks)
         opening.callback(journal.close)
         end = ShippedPosition(journal.last_lsn, recovered.number)
-        places.unshipped.follow(lambda: end)
+        places.resume(end)
         state.coming.count_anew = journal.ask_anew
         state.resume(journal.generation >> 32)  # which is raised at each opening
         ownership.go_on_to(journal.segment_path)

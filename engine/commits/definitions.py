@@ -28,6 +28,7 @@ from quire.engine.records.format import CATALOG
 from quire.engine.records.packed_runs import most_bytes
 from quire.engine.state.catalog import (
     ALIAS,
+    ARCHIVE,
     LAST_START_NUMBER,
     QUEUE,
     STATE,
@@ -87,8 +88,11 @@ class Definition(Struct, eq=False):
 
     @property
     def relieves(self) -> bool:
-        """Return True if a definition is removed."""
-        return any(made.body is None for made in self.changes)
+        """Return True if a definition is removed, or an archive stopped."""
+        return any(
+            made.body is None or (made.type == ARCHIVE and not made.body["url"])
+            for made in self.changes
+        )
 
     def place(self) -> None:
         self.changes = self.prepare()
@@ -101,7 +105,7 @@ class Definition(Struct, eq=False):
                 f"{len(recorded)} definitions take {len(self.record)} bytes in the journal, where "
                 f"{self.most_bytes} is the most: define fewer at once"
             )
-        self.growth = sum(_growth_by(self.state.durable, made) for made in recorded)
+        self.growth = sum(_growth_by(self.state, made) for made in recorded)
         if self.growth:
             self.state.coming.bytes += self.growth
             self.state.coming.count_anew()
@@ -131,15 +135,19 @@ class Definition(Struct, eq=False):
         self.apply(0)
 
 
-def _growth_by(state: DurableState, made: CatalogChange) -> int:
+def _growth_by(state: EngineState, made: CatalogChange) -> int:
     """Return how much larger each checkpoint may be, as what a queue has can be read anew by it.
 
-    That is so with a new subscription, and where senders' numbers are heard from now on.
+    That is so with a new subscription, and where senders' numbers are heard from now on; also
+    where released pages are to wait for an archive, and each data file has a second map.
     """
-    if made.body is None or made.type not in (QUEUE, SUBSCRIPTION):
+    if made.body is None or made.type not in (QUEUE, SUBSCRIPTION, ARCHIVE):
         return 0
+    if made.type == ARCHIVE:
+        begins = bool(made.body["url"]) and not state.places.unshipped.is_on
+        return begins * sum(each.space.most_map_bytes for each in state.places.managers)
     queue_id = made.key if made.type == QUEUE else int(made.body["queue_id"])
-    queue = state.queues.get(queue_id)
+    queue = state.durable.queues.get(queue_id)
     if queue is None:
         return 0
     senders = min(queue.end_position - queue.released.total, SEQUENCE_SENDERS)

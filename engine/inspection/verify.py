@@ -186,6 +186,10 @@ class _Check:
         owned = {manager: IntervalSet() for manager in places.managers}
 
         def look() -> list[SpaceSnapshot]:
+            with places.unshipped.freeing:
+                return owned_and_free()
+
+        def owned_and_free() -> list[SpaceSnapshot]:
             for extent, whose in self._extents_in_use():
                 manager, first, pages = places.located(*extent)
                 own, end = owned[manager], first + pages
@@ -220,6 +224,8 @@ class _Check:
             with queue.lock:
                 for entry in queue.records.directory:
                     yield Extent(entry.page, 1), f"records of {queue.name!r}"
+        for first, end in self._opened.places.unshipped.runs():
+            yield Extent(first, end - first), "released, not yet shipped"
         for block, whose in self._blocks_in_use():
             if block.kind == format.DATA:
                 yield extent_of(block), whose

@@ -403,7 +403,8 @@ class EngineState:
             self.names[name] = self.queues[queue.queue_id]
 
     def archived(self, body: Mapping[str, Any] | None) -> None:
-        self.places.unshipped.obey(body)
+        if self.places.unshipped.obey(body):
+            self.places.let_go()
 
     def fault(self, where: str, text: str) -> None:
         raise StoreCorrupt(f"{where}: {text}")

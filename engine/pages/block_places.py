@@ -1,7 +1,8 @@
 """The places of blocks: pages of data files, files of large transactions, and pins on them.
 
 - P1: a place is free only when the change that frees it is durable. Where that is not synced yet,
-  the blocks are `held` until it is (`hold`, `settle`).
+  the blocks are `held` until it is (`hold`, `settle`). Where the store has an archive, it is free
+  only when that change was shipped, too (`unshipped_places`).
 - Data pages may be used again at once: recovery reads none of them (but see `record_page`).
 - P3: a pinned place (see `lease`) keeps its bytes until it is unpinned, even if it is free already.
 - P4: while a checkpoint is being made, pages that are released wait: the checkpoint's state still
@@ -27,9 +28,9 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quire.block import EncodedBlock
 from quire.engine.records import format
@@ -39,7 +40,7 @@ from quire.env import Env
 from quire.env.interpreter import Lock, RLock, numbers_from
 from quire.errors import PositionLost, StoreFailed
 from quire.limits import MAX_DATA_FILE_BYTES
-from quire.ltds import is_foreign
+from quire.ltds import is_foreign, path_of
 
 from .block_cache import BlockCache
 from .data_file import PageData
@@ -48,7 +49,7 @@ from .discarded_files import DiscardedFiles
 from .free_space import FreeSpace
 from .io_manager import IoManager
 from .io_worker import Action, JobGroup
-from .unshipped_places import UnshippedPlaces
+from .unshipped_places import ReleasedPlaces, ShippedPosition, UnshippedPlaces
 
 
 class Extent(NamedTuple):
@@ -213,6 +214,7 @@ class Places:
             self._free(refs)
 
     def _free(self, refs: Sequence[BlockRow]) -> None:
+        unshipped = self.unshipped if self.unshipped.is_on else None
         for row in refs:
             if row[8] == format.INLINE:  # whose space is the journal's
                 continue
@@ -221,12 +223,57 @@ class Places:
                 continue
             ref = BlockRef._make(row)
             if ref.kind == format.DATA:
-                manager, first, pages = self.located(*self.extent_of(ref))
-                manager.free(first, pages)
+                extent = self.extent_of(ref)
+                if unshipped is None or not unshipped.keep_pages(*extent):
+                    manager, first, pages = self.located(*extent)
+                    manager.free(first, pages)
             elif ref.kind == format.LTDS:
+                is_kept = unshipped is not None and unshipped.keep_file(ref.address, ref.charge)
                 with self._lock:
                     self.ltds.pop(ref.address, None)
-                    self._removable.append(ref.address)
+                    if not is_kept:
+                        self._removable.append(ref.address)
+
+    # What waits for the archive
+
+    def let_go(self, lsn: int | None = None) -> None:
+        """Let go of what was released up to an LSN, as it was shipped; or of all of it (US1)."""
+        with self.unshipped.going(lsn) as going:
+            for released in going:
+                for lo, hi in released.pages:  # each run is of one file, as all have a header
+                    manager, first, pages = self.located(lo, hi - lo)
+                    manager.free(first, pages)
+                with self._lock:
+                    self._removable += released.files
+
+    def remember_unshipped(
+        self, document: Mapping[str, Any], pages: Sequence[Sequence[tuple[int, int]]]
+    ) -> None:
+        """Take what a checkpoint holds of it (US2); `pages`: in each file, as (first, end)."""
+        own = []
+        for file, runs in enumerate(pages):
+            for first, end in runs:
+                self.managers[file].space.free(first, end - first)
+                own.append((self.base_of(file) + first, self.base_of(file) + end))
+        self._removable += self.unshipped.restore(document, own)
+
+    def resume(self, end: ShippedPosition) -> None:
+        """Recovery is done, the journal ends there: what nobody has taken waits again (US3)."""
+        found = self.unshipped.resume(end, self._env.now_us)
+        again = ReleasedPlaces(found.first_lsn, found.lsn)
+        for start, end_page in found.pages:
+            manager, first, pages = self.located(start, end_page - start)
+            # What is beyond the file's end was shipped, and cut off since.
+            for lo, hi in manager.space.claim_free(first, min(pages, manager.data.pages - first)):
+                again.pages.add(start - first + lo, start - first + hi)
+        for ltds_id in found.files:
+            path = path_of(self.ltds_directory, ltds_id)
+            if ltds_id in self._removable and self._env.exists(path):
+                self._removable = [i for i in self._removable if i != ltds_id]
+                with closing(self._env.open_file(path, read_only=True)) as file:
+                    again.files[ltds_id] = file.size()
+        if again.pages or again.files:
+            self.unshipped.wait_again(again)
 
     def free_page(self, page: int) -> None:
         """A record page that no checkpoint needs any more; at once."""
@@ -364,9 +411,11 @@ class Places:
                 raise
 
     def knows(self, ltds_id: int) -> bool:
-        """Return True if a commit holds the file, or held it and it waits for its removal."""
+        """Return True if a commit holds the file, or held it and it waits for its end."""
         with self._lock:
-            return ltds_id in self.ltds or ltds_id in self._removable or ltds_id in self.discarded
+            if ltds_id in self.ltds or ltds_id in self._removable or ltds_id in self.discarded:
+                return True
+        return self.unshipped.has_file(ltds_id)
 
     def holds(self, ltds_id: int) -> bool:
         """Return True if a commit holds the file, and messages of it are not released."""
@@ -374,7 +423,7 @@ class Places:
 
     @property
     def removable(self) -> int:
-        return len(self._removable) + len(self.discarded)
+        return len(self._removable) + len(self.discarded) + self.unshipped.files
 
 
 class MemoryBlocks:

@@ -34,7 +34,7 @@ from sortedcontainers import SortedDict, SortedList
 from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.intervals import IntervalSet
-from quire.limits import FREE_SPACE_CANDIDATES
+from quire.limits import FREE_SPACE_CANDIDATES, RUNS_BITS_BYTES
 
 HEADER_PAGES: Final = 1  # the first ones, which are never free
 Extents: TypeAlias = list[tuple[int, int]]
@@ -123,6 +123,15 @@ class FreeSpace:
             if not self._free.covers(first, first + pages):
                 raise StoreCorrupt(f"pages {_shown(first, pages)} are claimed but are not free")
             self._take(first, first + pages)
+
+    def claim_free(self, first: int, pages: int) -> list[tuple[int, int]]:
+        """Take those of these pages for good that are free; as (first, end)."""
+        with self._lock:
+            end = min(first + pages, self.total_pages)
+            found = list(self._free.intersection(first, end)) if first < end else []
+            for lo, hi in found:
+                self._take(lo, hi)
+            return found
 
     def claim_or_grow(self, first: int, pages: int) -> None:
         """Take exactly these pages for good; the file grows where they lie beyond its end."""
@@ -218,6 +227,11 @@ class FreeSpace:
         """The first page of the free extent at the end; the page count if there is none."""
         with self._lock:
             return self._end_in_use()
+
+    @property
+    def most_map_bytes(self) -> int:
+        """The most that a checkpoint takes for some of the pages, whatever pages are freed."""
+        return RUNS_BITS_BYTES + self.end_in_use // 8
 
     def below(self, end: int) -> FreeSpace:
         """A map of its own of the pages below `end`: free is what is free now."""

@@ -134,9 +134,15 @@ Checkpoint file (checkpoint/<lsn as 16 hex digits>.qck)
             lists the files of other processes that commits held and that may still have their names, so
             that none is adopted twice. "held" (none if it is missing) lists the records of the prepared
             transactions that are not decided, in base64, with their headers.
+            "unshipped" (none if it is missing) is what waits for the store's archive: "position", the LSN up to
+            which all is shipped, the number of the record before, and the place of an entry of the archive;
+            "pages", for each data file the runs (first page, end) of those that were released and are not
+            shipped, which are not free; "files", those of large transactions; "since_us", when the archive was
+            set; "base_number", the record of its newest base; "gap", whether records up to the position were
+            not shipped and no base has them, and "gap_since_us", since when some were let go of (0: none were).
             "data_files" is their number, "spaces" has for each "total_pages" and
             "extents", the free pages: rows (first page, pages). A queue's "released", and a subscription's
-            "done", are rows (start, end) of positions. Where bits take less, these three are named by three
+            "done", are rows (start, end) of positions. Where bits take less, these are named by three
             numbers, the last of which is how many runs there are: first start and end of the first run, start
             and end of the last one, then 64-bit words with a bit for each page or position between these two,
             the lowest bit first. A queue's "directory"

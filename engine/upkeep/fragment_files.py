@@ -35,6 +35,8 @@ def sweep_fragments(context: Context) -> int:
 
 def discard_unfinished(context: Context) -> None:
     """Discard at opening the files of transactions that did not commit."""
+    places = context.places
     for ltds_id in list_ids(context.env, context.ltds_directory):
-        if not is_foreign(ltds_id) and ltds_id not in context.places.ltds:
-            context.places.discarded.add(ltds_id)
+        is_kept = is_foreign(ltds_id) or places.holds(ltds_id)
+        if not is_kept and not places.unshipped.has_file(ltds_id):
+            places.discarded.add(ltds_id)

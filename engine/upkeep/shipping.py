@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 from msgspec.structs import asdict
 
@@ -11,6 +13,7 @@ from quire.engine.state.catalog import ARCHIVE, ARCHIVE_NUMBER, CatalogChange
 from quire.engine.transactions.context import Context
 from quire.env.memory_env import MemoryEnv
 from quire.errors import InvalidArgument
+from quire.loggers import log_warning, logger
 from quire.reports.info import ArchiveInfo, ShippingReport, ShippingState
 
 
@@ -25,6 +28,9 @@ def check_report(report: object) -> ShippingReport | None:
     if min(found.lsn, found.number, found.place, found.base_number, found.boundary_place) < 0:
         raise InvalidArgument(f"report {report!r:.100}: its numbers are from 0 on")
     return found
+
+
+_log: Final = logger("quire.archive")
 
 
 class Shipping:
@@ -95,13 +101,22 @@ class Shipping:
                     f"a report of LSN {report.lsn:#x} and record {report.number}: the journal ends "
                     f"at {journal.end_lsn:#x} with record {sequencer.number}"
                 )
-            self._unshipped.report(report)
+            self._take_report(report)
 
         def look() -> ShippingState:
             journal.sync()
             return self._state(journal.end_lsn, sequencer.number)
 
         return sequencer.exclusive(look)
+
+    def _take_report(self, report: ShippingReport) -> None:
+        before = self._unshipped.error
+        lsn = self._unshipped.report(report)
+        if lsn is None:
+            return
+        self._opened.places.let_go(lsn)
+        if report.error and report.error != before:
+            log_warning(_log, "nothing is shipped to the archive now: %s", report.error)
 
     def _state(self, end_lsn: int, end_number: int) -> ShippingState:
         settings, unshipped = self._opened.settings, self._unshipped

@@ -80,6 +80,12 @@ def test_promise_2_3_5_8_11_14_unsynced(fault: str, seed: int, rounds: int) -> N
     try_drawn("unsynced", fault, seed, rounds)
 
 
+@pytest.mark.promise(1, 2, 5, 7, 8, 11)
+def test_promise_1_2_5_7_8_11_archived(fault: str, seed: int, rounds: int) -> None:
+    """What is not shipped to the archive is where its records say, until it is shipped (US1)."""
+    try_drawn("archived", fault, seed, rounds)
+
+
 def try_script(name: str, fault: str, seed: int, rounds: int) -> None:
     """Try a cell of a script; in a long run at every point."""
     module = SCRIPTS[name]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -30,6 +31,7 @@ from quire.errors import (
 from quire.limits import COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
 from quire.ltds import LtdsWriter, new_id
 from quire.testing import Call, SimEnv
+from tests.engine.checking_shipper import Archive, ship
 from tests.kit.folded_state import check_folded
 
 PATH = "/disk/store"
@@ -291,13 +293,15 @@ class Oracle:
     ids: dict[bytes, int] = field(default_factory=dict)
     adopted: set[int] = field(default_factory=set)  # files of others that were committed
     earlier: list[Model] = field(default_factory=list)  # since then nothing was made durable
+    archive: Archive = field(default_factory=Archive)  # of a workload whose store has one
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Oracle:
         """A copy that knows nothing of the store that its effects come from."""
         pending = None if self.pending is None else self.pending.copy()
         earlier = [model.copy() for model in self.earlier]
         known = dict(self.ids), set(self.adopted)
-        return Oracle(self.created, self.model.copy(), pending, *known, earlier)
+        archive = replace(self.archive)
+        return Oracle(self.created, self.model.copy(), pending, *known, earlier, archive)
 
     def allowed(self) -> list[Model]:
         now = [self.model] if self.pending is None else [self.model, self.pending]
@@ -405,6 +409,7 @@ def drain_all(store: Store) -> None:
                     if not transaction.get_many(source, max_messages=100):
                         break
     assert [info.used_bytes for info in store.queues()] == [0] * len(names)
+    store.admin.stop_archive()  # so that nothing waits to be shipped
     store.admin.checkpoint()  # record pages go out of use with it
     store.admin.checkpoint()  # and may be used again with the next
     numbers = store.status()
@@ -435,8 +440,13 @@ def check_store(
     check_ids(store, oracle)
     check_adopted(store, oracle)
     check_space(store, model)
-    more = Workload(seed, steps=steps, first_payload=100_000, ids=oracle.ids, **options)
-    going_on = Oracle(True, model.copy(), None, oracle.ids, set(oracle.adopted))
+    archive, is_archived = replace(oracle.archive), store.admin.archive() is not None
+    ship(env, store, archive, reports=bool(seed % 3))
+    more = Workload(
+        seed, steps=steps, first_payload=100_000, ids=oracle.ids, archived=is_archived, **options
+    )
+    known = oracle.ids, set(oracle.adopted)
+    going_on = Oracle(True, model.copy(), None, *known, archive=archive)
     store = more.run(env, store, going_on)
     if seed % 4 == 0:
         check_folded(store)
@@ -447,6 +457,7 @@ def check_store(
     model = going_on.match(store)
     check_ids(store, going_on)
     check_adopted(store, going_on)
+    ship(again, store, going_on.archive)
     check_space(store, model)
     drain(store, model)
     store.close()
@@ -460,6 +471,7 @@ def gone_on(
     prepares: int = 4,
     lazy: float = 0.0,
     repeats: float = 0.0,
+    archived: bool = False,
     **options: Any,
 ) -> Callable[[SimEnv, Oracle], None]:
     """What goes on in a new process where an error ended a workload (`resume` of enumerations).
@@ -480,6 +492,7 @@ def gone_on(
             prepares=prepares,
             lazy=lazy,
             repeats=repeats,
+            archived=archived,
             first_payload=50_000,
             **options,
         )
@@ -514,8 +527,10 @@ class Workload:
         prepares: int = 4,
         lazy: float = 0.0,
         repeats: float = 0.0,
+        archived: bool = False,
         **options: Any,
     ) -> None:
+        self.archived = archived  # the store has an archive, and a shipper now and then
         self.repeats = repeats  # how often a put has a request id
         self.lazy = lazy  # how often a transaction is not durable when its commit returns
         self.runner: Runner | None = None
@@ -563,6 +578,7 @@ class Runner:
         self.prepares = workload.prepares
         self.lazy = workload.lazy
         self.repeats = workload.repeats
+        self.archived = workload.archived
         self.refused = 0  # because the disk was full
         self.rng = random.Random(f"workload {workload.seed}")
         self.number = workload.first_payload
@@ -574,6 +590,11 @@ class Runner:
 
     def step(self) -> None:
         names = self.oracle.model.queues
+        if self.archived and self.store.admin.archive() is None:
+            self.workload.operation = "set an archive"
+            with suppress(DiskFull):
+                self.store.admin.set_archive("archive")
+            return
         if len(names) < 3:
             self.workload.operation = "create"
             self.create()
@@ -595,6 +616,8 @@ class Runner:
         }
         if self.lazy:
             weights[self.sync] = 1
+        if self.archived:
+            weights |= {self.ship: 4, self.set_archive: 1}
         if self.full and self.rng.random() < self.full:
             self.fill_up()
         [action] = self.rng.choices(list(weights), list(weights.values()))
@@ -618,6 +641,19 @@ class Runner:
         self.store.sync()
         assert not self.store.status()["journal"]["unsynced_bytes"]
         self.oracle.earlier = []
+
+    def ship(self) -> None:
+        """The shipper reads all that is new, and perhaps it ends before it reports that."""
+        ship(self.env, self.store, self.oracle.archive, reports=self.rng.random() < 0.7)
+
+    def set_archive(self) -> None:
+        """Stop, limit or move it; what is not shipped by then is let go of."""
+        action = self.rng.random()
+        if action < 0.3:
+            self.store.admin.stop_archive()
+        else:
+            full = "gap" if action < 0.6 else "wait"
+            self.store.admin.set_archive("archive", limit=self.rng.choice(["1m", "1g"]), full=full)
 
     def change(
         self, effect: Callable[[Model], None], action: Callable[[], Any], *, durable: bool = True
@@ -885,6 +921,7 @@ class Runner:
             steps = [self.transact, self.transact, self.single, self.hold, self.end_one]
             steps += [self.prepare, self.decide]
             steps += [self.subscription, self.drop, self.create, self.alter]
+            steps += [self.ship] * 2 * self.archived
             action = self.rng.choice(steps)
             self.workload.operation = f"{action.__name__} beside a checkpoint"
             action()

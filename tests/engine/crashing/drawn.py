@@ -1,7 +1,8 @@
 """Workloads of operations that the seed draws, judged by the model of `tests.engine.workload`.
 
 They differ in what they do often: `mixed` is everything, in one variant of a store or another;
-`prepared` prepares and decides much; `unsynced` commits much that is not durable when it returns.
+`prepared` prepares and decides much; `unsynced` commits much that is not durable when it returns;
+`archived` has an archive, whose shipper must find all that is not shipped in its place (US1).
 """
 
 from __future__ import annotations
@@ -65,6 +66,16 @@ VARIANTS: dict[str, dict[str, Variant]] = {
         "checkpoints in commits": Variant({"lazy": 0.7, **CHECKPOINTS_IN_COMMITS.options}),
         "request ids": Variant({"lazy": 0.5, "repeats": 0.6}),
     },
+    "archived": {
+        "plain": Variant({"archived": True}),
+        "several data files": Variant({"archived": True, "data_files": 3}),
+        "checkpoints in commits": Variant({"archived": True, **CHECKPOINTS_IN_COMMITS.options}),
+        "a data file that shrinks": Variant(
+            {"archived": True, "grow_bytes": 8192, "steps": 60}, {"FILE_SLACK_BYTES": 4096}
+        ),
+        "prepared": Variant({"archived": True, "prepares": 40, "steps": 30}),
+        "unsynced": Variant({"archived": True, "lazy": 0.7}),
+    },
 }
 
 
@@ -101,7 +112,7 @@ class Drawn:
         self._workload(env, oracle)
 
     def resume(self, env: SimEnv, oracle: Oracle) -> None:
-        chances = {name: self.options[name] for name in ("prepares", "lazy", "repeats")
+        chances = {name: self.options[name] for name in ("prepares", "lazy", "repeats", "archived")
                    if name in self.options}  # fmt: skip
         gone_on(self.seed, **chances, **self._fixed)(env, oracle)
 
