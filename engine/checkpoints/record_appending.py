@@ -134,7 +134,7 @@ class RecordAppender:
     ) -> tuple[list[_WaitingBlock], int]:
         """Return a record's blocks, verified (RA3); and the bytes of files that were fetched."""
         blocks, files, end = [], 0, 0
-        for part in _parts(record, where):
+        for part in parts_of(record, where):
             if part.kind == format.LTDS:
                 files += self._fetch_file(part.address, part.checksum)
             elif part.kind == format.DATA:
@@ -199,8 +199,8 @@ class _WaitingRecord(NamedTuple):
     blocks: list[_WaitingBlock]
 
 
-def _parts(record: bytes, where: str) -> Iterator[Part]:
-    """Yield the parts of a record. Raises StoreCorrupt."""
+def parts_of(record: bytes, where: str) -> Iterator[Part]:
+    """Yield the parts of a shipped record. Raises StoreCorrupt."""
     try:
         length, kind, flags, _ = RECORD_HEADER.unpack_from(record)
         if length != len(record) or flags & format.TAIL:

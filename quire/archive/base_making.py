@@ -29,7 +29,7 @@ from quire.engine.records import format as records
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.checkpoint_file import IntegerRuns, encode
 from quire.env import Env, check_env
-from quire.errors import InvalidArgument, ResourceExhausted
+from quire.errors import InvalidArgument, ObjectNotFound, ResourceExhausted
 from quire.interface.store import Store
 from quire.interface.store_objects import StoreObject
 
@@ -166,11 +166,18 @@ class _BaseMaking:
         for ltds_id in self._leased.ltds_ids:
             name, trailer = format.file_name(ltds_id), f"{self._leased.trailer(ltds_id):016x}"
             stored = known.get(name)
-            if stored is None or stored.trailer != trailer:
+            if stored is None or stored.trailer != trailer or not self._is_there(stored):
                 stored = self._make(name, partial(self._leased.file, ltds_id), trailer)
             files.append(stored)
             self._payload_bytes += stored.bytes
         return files
+
+    def _is_there(self, stored: StoredObject) -> bool:
+        """Return True unless an object that a base names is missing, or of another size."""
+        try:
+            return self._objects.size(stored.name) == stored.bytes
+        except ObjectNotFound:
+            return False
 
     def _state(self) -> bytes:
         """Return the object of the state: what is of this machine is left out."""

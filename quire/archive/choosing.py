@@ -37,7 +37,7 @@ def backups(url: str | os.PathLike[str], *, env: Env | None = None) -> list[Back
     One whose manifest is damaged has the reason in `damage`. Raises ArchiveFailed.
     """
     with closing(open_objects(url, check_env(env))) as objects, reading(objects) as read:
-        return infos(manifests(objects), heads(objects, read, []))
+        return infos(manifests(objects), heads(objects, read, {}))
 
 
 def no_backup(url: str) -> BackupNotFound:
@@ -62,7 +62,7 @@ def choose(
     found = manifests(objects)
     if not found:
         raise no_backup(objects.url)
-    covered = windows(found, heads(objects, read, []))
+    covered = windows(found, heads(objects, read, {}))
     if number is not None:
         window = _by_number(covered, number)
         if window is not None and number > window.info.until_number and window.is_continuous:

@@ -110,16 +110,16 @@ class OpenedEntry(NamedTuple):
 
 
 def heads(
-    objects: Objects, read: ObjectReading, damage: list[ArchiveCorrupt] | None = None
+    objects: Objects, read: ObjectReading, damage: dict[str, ArchiveCorrupt] | None = None
 ) -> list[EntryHead]:
     """Return all entries, by place (EY3). Raises ArchiveRefused, ArchiveCorrupt.
 
-    `damage`: gets the errors of objects that are left out as they are damaged, in no order.
+    `damage`: gets the objects that are left out as they are damaged, by name.
     """
     for tries in range(LISTINGS):
         merged = _listed(objects, format.MERGED)
         single = _listed(objects, format.LOG)
-        left_out: list[ArchiveCorrupt] = []
+        left_out: dict[str, ArchiveCorrupt] = {}
         try:
             found = _heads(read, merged, single, None if damage is None else left_out)
         except ArchiveCorrupt as error:  # or merged, and removed, since it was listed
@@ -127,7 +127,7 @@ def heads(
                 raise
         else:
             if damage is not None:
-                damage += left_out
+                damage |= left_out
             return found
     return []
 
@@ -321,20 +321,20 @@ def _heads(
     read: ObjectReading,
     merged: Sequence[ObjectInfo],
     single: Sequence[ObjectInfo],
-    damage: list[ArchiveCorrupt] | None,
+    damage: dict[str, ArchiveCorrupt] | None,
 ) -> list[EntryHead]:
     """Return the entries. `damage`: where what is damaged is noted; None: it is raised."""
     found: dict[int, EntryHead] = {}
     for info in merged:
         first, last = format.places_of(info.name)
         if first not in found or last not in found:
-            with _noting(damage):
+            with _noting(info.name, damage):
                 for head in merged_index(read, info.name, info.bytes).heads:
                     found.setdefault(head.place, head)
     sizes = {info.name: info.bytes for info in single if format.place_of(info.name) not in found}
     spans = (ObjectSpan(name, 0, ENTRY_HEAD_READ_BYTES) for name in sizes)
     for span, data in read.spans(spans):
-        with _noting(damage):
+        with _noting(span.name, damage):
             head = front_of(read, span, data).head
             if head.length != sizes[span.name] or head.place != format.place_of(span.name):
                 raise damaged(span.name, "its head is that of another entry")
@@ -343,14 +343,14 @@ def _heads(
 
 
 @contextmanager
-def _noting(damage: list[ArchiveCorrupt] | None) -> Iterator[None]:
+def _noting(name: str, damage: dict[str, ArchiveCorrupt] | None) -> Iterator[None]:
     """Note damage in the block, unless the object is gone, which was merged or removed then."""
     try:
         yield
     except ArchiveCorrupt as error:
         if damage is None or isinstance(error.__context__, ObjectNotFound):
             raise
-        damage.append(error)
+        damage[name] = error
 
 
 def entry_bytes(

@@ -117,7 +117,7 @@ class RestoreReport(Struct, frozen=True):
 class _StoreDocument(Struct, frozen=True):
     """The archive's store."""
 
-    store_id: str
+    store_id: _Hex
     made_us: int
     version: int = format.VERSION
 
@@ -153,25 +153,31 @@ def unsealed(kind: type[T], data: bytes, name: str) -> T:
 
 def check_store(objects: Objects, env: Env, store_id: int) -> None:
     """Make the archive this store's, if it is nobody's. Raises ArchiveRefused for another's."""
-    own = f"{store_id:016x}"
     try:
-        data = _read(objects, format.STORE)
+        found = read_store(objects)
     except ObjectNotFound:
         probe(objects, env)
-        objects.create(format.STORE, sealed(_StoreDocument(own, env.now_us())))
-        data = _read(objects, format.STORE)
+        document = _StoreDocument(f"{store_id:016x}", env.now_us())
+        objects.create(format.STORE, sealed(document))
+        found = read_store(objects)
+    if found != store_id:
+        raise ArchiveRefused(
+            f"{objects.url} is the archive of store {found:016x}, and this one is {store_id:016x}: "
+            "give another place"
+        )
+
+
+def read_store(objects: Objects) -> int:
+    """Return the id of the archive's store. Raises ObjectNotFound, ArchiveCorrupt."""
     try:
-        found = unsealed(_StoreDocument, data, format.STORE)
+        return int(
+            unsealed(_StoreDocument, _read(objects, format.STORE), format.STORE).store_id, 16
+        )
     except ArchiveCorrupt as error:
         raise ArchiveCorrupt(
             f"{error}; the backups beside it can be restored: give another place, or, if "
             f"{objects.url} is this store's archive, delete that object: a backup makes it anew"
         ) from error
-    if found.store_id != own:
-        raise ArchiveRefused(
-            f"{objects.url} is the archive of store {found.store_id}, and this one is {own}: give "
-            "another place"
-        )
 
 
 def manifests(objects: Objects) -> list[FoundManifest]:

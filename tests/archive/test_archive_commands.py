@@ -39,8 +39,8 @@ def test_commands(store_path: str, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "2 warnings" not in run(capsys, "verify", place)
     assert run(capsys, "verify", f"file://{place}") == "ok\n"
     heads, first, second = run(capsys, "backups", place).splitlines()
-    assert heads.split() == ["TIME", "RECORD", "BYTES", "STATE"]
-    assert (first.split()[1], second.split()[1]) == ("2", "3")
+    assert heads.split() == ["TIME", "RECORD", "UNTIL-RECORD", "UNTIL-TIME", "BYTES", "STATE"]
+    assert (first.split()[1:3], second.split()[1:3]) == (["2", "2"], ["3", "3"])
     assert made["backup"] in json.loads(run(capsys, "backups", place, "--json"))
     assert "record 2" in run(capsys, "restore", place, restored, "--at", "2")
     assert run(capsys, "browse", restored, "orders") == "apples\n"

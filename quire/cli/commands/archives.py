@@ -51,12 +51,15 @@ def _list(options: argparse.Namespace) -> None:
         (
             moment_text(each.time_us),
             str(each.number),
+            "-" if each.damage else str(each.until_number),
+            "-" if each.damage else moment_text(each.until_us),
             f"{each.bytes:,}",
-            each.damage or each.state_hash,
+            each.damage or each.state_hash + (f", then {each.end}" if each.end else ""),
         )
         for each in found
     )
-    print_listing(options, found, ("TIME", "RECORD", "BYTES", "STATE"), rows)
+    columns = ("TIME", "RECORD", "UNTIL-RECORD", "UNTIL-TIME", "BYTES", "STATE")
+    print_listing(options, found, columns, rows)
 
 
 def _restore(options: argparse.Namespace) -> None:
@@ -65,12 +68,12 @@ def _restore(options: argparse.Namespace) -> None:
 
     number, time = options.at or (None, None)
     with _progress("restore") as report:
-        info = restore(options.path, options.target, number=number, time=time, report=report)
+        made = restore(options.path, options.target, number=number, time=time, report=report)
     if options.json:
-        print_json(info)
+        print_json(made)
         return
     print(
-        f"restored {options.target}: record {info.number} ({moment_text(info.time_us)}), verified"
+        f"restored {options.target}: record {made.number} ({moment_text(made.time_us)}), verified"
     )
 
 
@@ -189,7 +192,7 @@ _AT: Final = argument(
     "--at",
     type=record_or_moment,
     metavar="RECORD|TIME",
-    help="the newest backup that is not after this",
+    help="as of this record, or of the latest one up to this time; as of the latest, if missing",
 )
 
 COMMANDS: Final = (
@@ -269,10 +272,16 @@ COMMANDS: Final = (
         "Programs go on meanwhile. docs/archive.md says what is promised:\n"
         "  quire backup shop.quire /backups/shop --keep 7d",
     ),
-    Command("backups", "list the backups of an archive", _list, (JSON,), place=ARCHIVE),
+    Command(
+        "backups",
+        "list the backups of an archive, with the record until which each can be restored",
+        _list,
+        (JSON,),
+        place=ARCHIVE,
+    ),
     Command(
         "restore",
-        "make a store of a backup",
+        "make a store of an archive, as of any record that it covers",
         _restore,
         (argument("target", metavar="PATH", help="where the store is to be"), _AT, JSON),
         "There must be nothing at PATH, or an empty directory. The store is verified before it\n"
