@@ -5,6 +5,12 @@
 - BM2: the store's owner only says what there is, under a lease; the messages are read by this
   process. Commits, checkpoints and drops go on meanwhile.
 - BM3: files of large transactions never change: one that the newest base has is not sent again.
+- BM4: such a file stays as long as the newest base, or this one, is listed. A clean-up removes no
+  file before it has removed all manifests that name it, and listed the others after that (BK2). So
+  if the manifest of the base that was the newest one is still there once the own one is made,
+  whoever removes it later finds the own one. If it is gone, a newer base was made meanwhile (BK1)
+  and this one is not needed: it is taken back. One that is begun now has only those files to reuse
+  that the newer base names, too.
 - Memory holds the state's document, the records of a pack, and some blocks.
 """
 
@@ -29,7 +35,7 @@ from quire.engine.records import format as records
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.checkpoint_file import IntegerRuns, encode
 from quire.env import Env, check_env
-from quire.errors import InvalidArgument, ObjectNotFound, ResourceExhausted
+from quire.errors import ArchiveFailed, InvalidArgument, ObjectNotFound, ResourceExhausted
 from quire.interface.store import Store
 from quire.interface.store_objects import StoreObject
 
@@ -115,8 +121,23 @@ class _BaseMaking:
         )  # fmt: skip
         for stored in files:  # those that were not sent, too
             self._objects.size(stored.name)
-        create_own(self._objects, format.manifest_name(self._base), sealed(manifest))
+        name = format.manifest_name(self._base)
+        create_own(self._objects, name, sealed(manifest))
+        if newest is not None and not self._is_listed(newest):
+            self._objects.delete([name])
+            raise ArchiveFailed(
+                f"{self._objects.url}: a newer backup was made meanwhile, and older ones were "
+                "removed with what this one was to share with them; repeat the operation"
+            )
         return BackupReport(info_of(manifest), self._sent)
+
+    def _is_listed(self, manifest: Manifest) -> bool:
+        """Return True if a base is still there (BM4)."""
+        try:
+            self._objects.size(format.manifest_name(manifest.base))
+        except ObjectNotFound:
+            return False
+        return True
 
     def _make_packs(self, tables: list[StoredObject], packs: list[StoredObject]) -> None:
         rows = self._leased.rows()

@@ -41,7 +41,7 @@ class EntryCheck:
         self._files: dict[str, str] = {}  # the damage of each that was read; empty: none
 
     def run(self) -> None:
-        """Read all of it. Raises ArchiveFailed, ArchiveRefused."""
+        """Read all of it (EC1). Raises ArchiveFailed, ArchiveRefused."""
         boundary = newest_boundary(self._objects)
         place = boundary.boundary.place
         rest = self._listed(place)

@@ -58,6 +58,9 @@ BASE_RENEW_SECONDS: Final = 60.0
 # are spared.
 UNNAMED_AGE_SECONDS: Final = 24 * 3600.0
 
+# How long a clean-up waits for the store's record of it to be shipped.
+BOUNDARY_SECONDS: Final = 120.0
+
 # A base is made once the entries since the newest one weigh as much as it, but no less than this,
 # as making one reads the whole store; or once that is so old.
 MIN_BASE_ENTRY_BYTES: Final = 64 << 20

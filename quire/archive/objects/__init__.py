@@ -1,7 +1,7 @@
 """Objects: named bytes in an object store or a directory, which an archive is made of."""
 
 from .exclusive import create_own, probe
-from .opening import check_outside, open_objects
+from .opening import check_outside, is_place_of, open_objects
 from .seam import ObjectBytes, ObjectInfo, Objects
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Objects",
     "check_outside",
     "create_own",
+    "is_place_of",
     "open_objects",
     "probe",
 ]

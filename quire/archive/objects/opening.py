@@ -46,6 +46,17 @@ def open_objects(url: str | os.PathLike[str], env: Env) -> Objects:
     )
 
 
+def is_place_of(objects: Objects, env: Env, url: str) -> bool:
+    """Return True if a URL names the place of these objects."""
+    other = open_objects(url, env)
+    try:
+        if isinstance(objects, DirectoryObjects) and isinstance(other, DirectoryObjects):
+            return env.real_path(objects.root) == env.real_path(other.root)
+        return objects.url.rstrip("/") == other.url.rstrip("/")
+    finally:
+        other.close()
+
+
 def check_outside(objects: Objects, env: Env, path: str) -> None:
     """Raise InvalidArgument if a directory of objects is in a store's, or that is in it."""
     if not isinstance(objects, DirectoryObjects):

@@ -29,7 +29,7 @@ def _backup(options: argparse.Namespace) -> None:
         check_seconds(options.keep)
     with opened(options) as store, _progress("backup") as report:
         made = backup(store, options.url, report=report)
-    removed = [] if options.keep is None else keep(options.url, options.keep)
+        removed = [] if options.keep is None else keep(options.url, options.keep, store=store)
     if options.json:
         print_json(made)
         return
