@@ -7,6 +7,8 @@
 - RA2: a record keeps its number: they come one after another, and whatever else is written has
   none. An opening here begins nothing: no schedule is run, and nothing expires.
 - RA3: a block is verified, and is the one that its record names, before it is written.
+- RA4: nothing is shipped from here, though the catalog may name an archive: nothing that is
+  released waits for that.
 - Nothing is undone: what is left of a failure is removed, as that of `store_building`.
 - Memory holds the records and blocks of a group, and what recovery holds of those since the latest
   checkpoint.
@@ -122,6 +124,7 @@ class RecordAppender:
     def _open(self) -> None:
         request = OpenRequest(Options.of({}), set(), create=False, background=False, owner="")
         self._opened = open_files(self._env, self._layout, self._lock, request)
+        self._opened.state.archived(None)  # (RA4)
         self._number = self._opened.recovered.number
         self._appended_bytes = 0
 

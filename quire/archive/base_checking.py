@@ -10,7 +10,7 @@ from itertools import pairwise
 from quire.archive.objects import Objects, open_objects
 from quire.engine.records.checkpoint_file import decode
 from quire.env import Env, check_env
-from quire.errors import ArchiveCorrupt, ObjectNotFound, StoreCorrupt
+from quire.errors import ArchiveCorrupt, ArchiveRefused, ObjectNotFound, StoreCorrupt
 from quire.intervals import IntervalSet
 from quire.reports.info import Report
 
@@ -75,7 +75,7 @@ def _check_store(objects: Objects, found: Sequence[FoundManifest], report: Repor
             report.findings.append(
                 f"the archive's object {format.STORE} is missing: the next backup makes it anew"
             )
-    except ArchiveCorrupt as error:
+    except (ArchiveCorrupt, ArchiveRefused) as error:
         report.findings.append(str(error))
 
 

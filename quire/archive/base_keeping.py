@@ -25,7 +25,7 @@ from quire.arguments import check_seconds
 from quire.engine.records import format as records_format
 from quire.engine.state.catalog import ARCHIVE, unpack
 from quire.env import Env, check_env
-from quire.errors import ArchiveCorrupt, ArchiveFailed, InvalidArgument, StoreCorrupt
+from quire.errors import ArchiveError, ArchiveFailed, InvalidArgument, StoreCorrupt
 from quire.interface.store import Store
 from quire.journal import RECORD_HEADER, RECORD_HEADER_BYTES
 from quire.limits import MAX_TIME_US
@@ -160,7 +160,7 @@ class ArchiveCleaning:
         objects.delete(format.manifest_name(each.info.base) for each in self._going)
         found = manifests(objects)  # as they are now: a newer one may have come (BK2)
         released, kept = names_of(self._going), names_of(found)
-        damage: dict[str, ArchiveCorrupt] = {}
+        damage: dict[str, ArchiveError] = {}
         entries = heads(objects, self._read, damage)
         place = newest_boundary(objects).boundary.place
         below = [head for head in entries if head.place <= place]

@@ -205,7 +205,7 @@ class _BaseMaking:
         image = self._leased.image
         numbers = IntegerRuns()
         numbers.add(image.numbers)  # the document's own slices stay what they are
-        left_out = {"restart_lsn", "held", "released"}
+        left_out = {"restart_lsn", "held", "released", "unshipped"}
         document: dict[str, Any] = {
             name: value for name, value in image.document.items() if name not in left_out
         }

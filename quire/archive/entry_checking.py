@@ -15,7 +15,7 @@ from quire.archive.objects import Objects
 from quire.engine.checkpoints.record_appending import parts_of
 from quire.engine.records import format as records_format
 from quire.env import Env
-from quire.errors import ArchiveCorrupt, StoreCorrupt
+from quire.errors import ArchiveCorrupt, ArchiveError, ArchiveRefused, StoreCorrupt
 from quire.ltds import LtdsReader
 
 from . import format
@@ -41,7 +41,7 @@ class EntryCheck:
         self._files: dict[str, str] = {}  # the damage of each that was read; empty: none
 
     def run(self) -> None:
-        """Read all of it (EC1). Raises ArchiveFailed, ArchiveRefused."""
+        """Read all of it (EC1). Raises ArchiveFailed."""
         boundary = newest_boundary(self._objects)
         place = boundary.boundary.place
         rest = self._listed(place)
@@ -60,7 +60,7 @@ class EntryCheck:
 
     def _listed(self, place: int) -> list[EntryHead]:
         """Return the entries behind a place that have heads; damage is found."""
-        damage: dict[str, ArchiveCorrupt] = {}
+        damage: dict[str, ArchiveError] = {}
         found = [head for head in heads(self._objects, self._read, damage) if head.place > place]
         self.findings += [str(damage[name]) for name in damage if name not in self._unreadable]
         self._unreadable.update(damage)
@@ -109,7 +109,7 @@ class EntryCheck:
                 for part in parts:
                     if part.kind == records_format.LTDS:
                         self._check_file(part.address, part.checksum, entry.store_id)
-        except ArchiveCorrupt as error:
+        except (ArchiveCorrupt, ArchiveRefused) as error:
             self.findings.append(str(error))
         else:
             self.whole.append(head)
@@ -136,7 +136,7 @@ class EntryCheck:
                     raise StoreCorrupt("its trailer is another file's")
                 for _ in reader.contents(range(reader.block_count)):
                     pass
-        except ArchiveCorrupt as error:
+        except (ArchiveCorrupt, ArchiveRefused) as error:
             return str(error)
         return ""
 

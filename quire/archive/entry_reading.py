@@ -25,6 +25,7 @@ from quire.engine.state.sections.attachment import Attachment
 from quire.engine.state.sections.kinds import read_sections
 from quire.errors import (
     ArchiveCorrupt,
+    ArchiveError,
     ArchiveRefused,
     ObjectNotFound,
     StoreCorrupt,
@@ -110,16 +111,16 @@ class OpenedEntry(NamedTuple):
 
 
 def heads(
-    objects: Objects, read: ObjectReading, damage: dict[str, ArchiveCorrupt] | None = None
+    objects: Objects, read: ObjectReading, damage: dict[str, ArchiveError] | None = None
 ) -> list[EntryHead]:
     """Return all entries, by place (EY3). Raises ArchiveRefused, ArchiveCorrupt.
 
-    `damage`: gets the objects that are left out as they are damaged, by name.
+    `damage`: gets the objects that are left out as they cannot be read, by name.
     """
     for tries in range(LISTINGS):
         merged = _listed(objects, format.MERGED)
         single = _listed(objects, format.LOG)
-        left_out: dict[str, ArchiveCorrupt] = {}
+        left_out: dict[str, ArchiveError] = {}
         try:
             found = _heads(read, merged, single, None if damage is None else left_out)
         except ArchiveCorrupt as error:  # or merged, and removed, since it was listed
@@ -321,7 +322,7 @@ def _heads(
     read: ObjectReading,
     merged: Sequence[ObjectInfo],
     single: Sequence[ObjectInfo],
-    damage: dict[str, ArchiveCorrupt] | None,
+    damage: dict[str, ArchiveError] | None,
 ) -> list[EntryHead]:
     """Return the entries. `damage`: where what is damaged is noted; None: it is raised."""
     found: dict[int, EntryHead] = {}
@@ -343,11 +344,11 @@ def _heads(
 
 
 @contextmanager
-def _noting(name: str, damage: dict[str, ArchiveCorrupt] | None) -> Iterator[None]:
+def _noting(name: str, damage: dict[str, ArchiveError] | None) -> Iterator[None]:
     """Note damage in the block, unless the object is gone, which was merged or removed then."""
     try:
         yield
-    except ArchiveCorrupt as error:
+    except (ArchiveCorrupt, ArchiveRefused) as error:
         if damage is None or isinstance(error.__context__, ObjectNotFound):
             raise
         damage[name] = error

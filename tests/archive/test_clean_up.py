@@ -193,7 +193,7 @@ def two_bases() -> Iterator[tuple[SimEnv, Store, str]]:
 def test_a_base_whose_file_was_removed_meanwhile_is_taken_back() -> None:
     """A newer one was made, and a clean-up removed the one whose file was to be shared (BM4)."""
     with two_bases() as (env, store, _):
-        done = []
+        done: list[int] = []
 
         def meanwhile(done_bytes: int, expected: int) -> None:
             if not done:
