@@ -35,7 +35,13 @@ from quire.engine.records import format as records
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.checkpoint_file import IntegerRuns, encode
 from quire.env import Env, check_env
-from quire.errors import ArchiveFailed, InvalidArgument, ObjectNotFound, ResourceExhausted
+from quire.errors import (
+    ArchiveFailed,
+    InvalidArgument,
+    ObjectNotFound,
+    ResourceExhausted,
+    StoreCorrupt,
+)
 from quire.interface.store import Store
 from quire.interface.store_objects import StoreObject
 
@@ -88,7 +94,11 @@ def backup(
             known = [each.manifest for each in manifests(objects) if each.manifest is not None]
             base = f"{leased.lease.number:016x}-{machine.random_u64():016x}"
             making = _BaseMaking(objects, leased, base, report or (lambda done, expected: None))
-            return making.run(known[-1] if known else None)
+            try:
+                return making.run(known[-1] if known else None)
+            except StoreCorrupt:
+                leased.renew(now=True)  # it raises if the lease has ended: others use the places
+                raise
 
 
 class _BaseMaking:

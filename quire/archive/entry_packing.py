@@ -1,8 +1,7 @@
 """Packing whole groups of the journal into an entry.
 
 - EP1: an entry has the shared part of every record, and nothing of where this machine keeps what
-  the record names. What the machine does not decide, the same records decide: two packings that
-  begin at the same record have the same bytes as far as both go.
+  the record names. So the same records have the same bytes, whoever packs them.
 - EP2: a block that goes into an entry or a blob is read from the data file by the place in the
   record's local tail, and verified (SF1).
 - Memory holds an entry, and a block.
@@ -25,7 +24,7 @@ from quire.errors import StoreCorrupt
 from quire.journal import KIND_GENERATION, RECORD_HEADER, RECORD_HEADER_BYTES, Group, Record
 
 from . import format
-from .journal_following import numbered_records
+from .journal_following import FollowedGroup
 from .limits import (
     ENTRY_ATTACHED_BYTES,
     ENTRY_ATTACHMENT_BYTES,
@@ -54,16 +53,6 @@ class EntryChain(NamedTuple):
     last_us: int  # commit time of its last record
 
 
-class GroupEnd(NamedTuple):
-    """The end of a group in the journal and in the entry."""
-
-    lsn: int
-    number: int  # of its last record
-    last_us: int
-    records_bytes: int
-    names: int
-
-
 class BlobSource(NamedTuple):
     """A large attachment: the parts of a record that are on pages, with their places."""
 
@@ -84,15 +73,15 @@ class EntryPacker:
     def __init__(self, files: StoreFileReader, number: int, last_us: int) -> None:
         """`number`: of the latest record before; `last_us`: its commit time."""
         self.first_number = number + 1
+        self.number = number  # of the latest record in it
+        self.last_us = last_us  # commit time of that
+        self.end_lsn = 0  # where its latest group ends; 0: it has none
         self.blobs: list[BlobSource] = []
         self.files: list[FileSource] = []
-        self.ends: list[GroupEnd] = []
         self.records = bytearray()
         self.names = bytearray()
         self._files = files
-        self._number = number
         self._first_us = 0
-        self._last_us = last_us
         self._named: set[tuple[int, int]] = set()
 
     @property
@@ -103,13 +92,14 @@ class EntryPacker:
     @property
     def is_empty(self) -> bool:
         """Return True if there is no record in it."""
-        return self._number < self.first_number
+        return self.number < self.first_number
 
-    def add(self, group: Group, end_lsn: int) -> None:
-        """Add a group, which ends at an LSN. Raises StoreCorrupt."""
+    def add(self, followed: FollowedGroup) -> None:
+        """Add the next group. Raises StoreCorrupt."""
+        group = followed.group
         body, end = group.body, len(group.body)
         at = copied = 0
-        last_us, number = self._last_us, self._number
+        last_us, number = self.last_us, self.number
         is_first = number < self.first_number
         while at < end:
             length, kind, flags, _ = RECORD_HEADER.unpack_from(body, at)
@@ -132,15 +122,13 @@ class EntryPacker:
                 number -= 1
             number += 1
             at = following
-        if at != end or number - self._number != numbered_records(group):
+        if at != end or number != followed.number:
             raise StoreCorrupt(
                 f"journal group at LSN {group.header.lsn:#x}: its records do not add up although"
                 " its checksum is right: it was written by faulty software; report it"
             )
         self.records += body[copied:]
-        self._number, self._last_us = number, last_us
-        names = len(self.names) // format.ENTRY_NAME.size
-        self.ends.append(GroupEnd(end_lsn, number, last_us, len(self.records), names))
+        self.number, self.last_us, self.end_lsn = number, last_us, followed.end_lsn
 
     def entry(self, before: EntryChain) -> tuple[bytes, int]:
         """Return the entry's bytes, and its checksum. `before`: what it follows."""
@@ -173,9 +161,9 @@ class EntryPacker:
         data = bytearray(
             format.ENTRY_HEAD.pack(
                 0, format.ENTRY_MAGIC, format.VERSION, flags, before.store_id, before.history,
-                before.place + 1, self.first_number, self._number - self.first_number + 1,
+                before.place + 1, self.first_number, self.number - self.first_number + 1,
                 len(names) // format.ENTRY_NAME.size, len(self.records), self._first_us,
-                self._last_us, before.checksum, checksum(self.records),
+                self.last_us, before.checksum, checksum(self.records),
             )
         )  # fmt: skip
         data += names
@@ -225,6 +213,15 @@ class EntryPacker:
     def _block(self, part: Part) -> bytes:
         data = self._files.block(part.address, (part.checksum, part.count, part.length))
         return bytes(data) + bytes(-part.length & 7)
+
+
+def shared_records(group: Group) -> Iterator[bytes]:
+    """Yield the shared part of each record of a group that has a number (EP1)."""
+    for record in group.records():
+        if record.kind != KIND_GENERATION:
+            length = RECORD_HEADER_BYTES + len(record.body)
+            head = RECORD_HEADER.pack(length, record.kind, record.flags, record.sequence)
+            yield shared(head + record.body)
 
 
 def _names_files(body: memoryview, at: int, parts: int) -> bool:

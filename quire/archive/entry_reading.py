@@ -191,8 +191,13 @@ def opened(data: bytes, name: str, known: EntryHead | None = None) -> OpenedEntr
     return entry._replace(records=data_of)
 
 
-def records_of(entry: OpenedEntry, read: ObjectReading) -> Iterator[ShippedRecord]:
-    """Yield the records of an entry that was opened. Raises ArchiveCorrupt, ArchiveRefused."""
+def records_of(
+    entry: OpenedEntry, read: ObjectReading, *, attachments: bool = True
+) -> Iterator[ShippedRecord]:
+    """Yield the records of an entry that was opened, without `attachments` if they are not needed.
+
+    Raises ArchiveCorrupt, ArchiveRefused.
+    """
     head, name, data = entry.head, entry.head.name, entry.records
     blobs = {name for name in entry.names if name.startswith(format.BLOBS)}
     if entry.is_in_blob:
@@ -200,7 +205,7 @@ def records_of(entry: OpenedEntry, read: ObjectReading) -> Iterator[ShippedRecor
         data = memoryview(_blob(read, name, entry.records_bytes))
         if checksum(data) != entry.records_checksum:
             raise damaged(name, "its checksum differs")
-    cursor = _RecordCursor(read, blobs, data, head.first_us)
+    cursor = _RecordCursor(read if attachments else None, blobs, data, head.first_us)
     for number in range(head.first_number, head.first_number + head.count):
         where = f"{name}, record {number}"
         try:
@@ -218,7 +223,7 @@ class _RecordCursor:
     """Goes through the records of an entry."""
 
     def __init__(
-        self, read: ObjectReading, blobs: Container[str], data: memoryview, time_us: int
+        self, read: ObjectReading | None, blobs: Container[str], data: memoryview, time_us: int
     ) -> None:
         self.offset = 0
         self.time_us = time_us  # of the latest commit
@@ -247,6 +252,8 @@ class _RecordCursor:
         blob = format.blob_name(attached.attachment_id)
         if blob not in self._blobs:
             return self._take(attached.attachment_bytes)
+        if self._read is None:
+            return b""
         attachment = _blob(self._read, blob, attached.attachment_bytes)
         _check_blocks(commit.parts, attachment, blob)
         return attachment

@@ -19,7 +19,6 @@ from contextlib import closing
 from functools import partial
 
 from quire.archive.objects import ObjectBytes, Objects, check_outside
-from quire.checksum import checksum
 from quire.engine.layout import Layout
 from quire.env import Env
 from quire.errors import (
@@ -36,8 +35,8 @@ from quire.journal import Geometry
 from quire.reports.info import ShippingReport, ShippingState
 
 from . import format
-from .entry_packing import EntryChain, EntryPacker, GroupEnd
-from .entry_reading import EntryHead, OpenedEntry
+from .entry_packing import EntryChain, EntryPacker, shared_records
+from .entry_reading import EntryHead, OpenedEntry, records_of
 from .journal_following import FollowedGroup, JournalFollowing
 from .limits import ENTRY_SECONDS, MAX_SHIP_PAUSE_SECONDS, SHIP_PAUSE_SECONDS
 from .log import EntryLog
@@ -66,9 +65,9 @@ class Shipper:
         self._objects = objects
         self._env = env
         self._layout = Layout(store.path)
-        own_read = read or ObjectReading(objects, None)
-        self._log = EntryLog(objects, own_read)
-        self._merging = EntryMerging(objects, own_read, self._log, env)
+        self._read = read or ObjectReading(objects, None)
+        self._log = EntryLog(objects, self._read)
+        self._merging = EntryMerging(objects, self._read, self._log, env)
         self._shipping: _ShipperPosition | None = None  # None: it has not begun
         self._has_more = False
         self._pause = SHIP_PAUSE_SECONDS
@@ -140,7 +139,7 @@ class Shipper:
         chain = self._chain_from(state, tail)
         files = StoreFileReader(self._env, self._layout, state.store_id, state.segment_bytes)
         return _ShipperPosition(
-            self._env, self._layout, self._objects, self._log, files, state, chain, tail
+            self._env, self._layout, self._objects, self._read, self._log, files, state, chain, tail
         )
 
     def _chain_from(self, state: ShippingState, tail: int) -> EntryChain:
@@ -182,6 +181,7 @@ class _ShipperPosition:
         env: Env,
         layout: Layout,
         objects: Objects,
+        read: ObjectReading,
         log: EntryLog,
         files: StoreFileReader,
         state: ShippingState,
@@ -195,6 +195,7 @@ class _ShipperPosition:
         self._env = env
         self._layout = layout
         self._objects = objects
+        self._read = read
         self._log = log
         self._files = files
         self._tail = tail  # entries up to here are there already
@@ -214,24 +215,24 @@ class _ShipperPosition:
         if found is None:
             packer = self._pack(state)
             if packer.is_empty:  # nothing but groups without numbers
-                self.lsn = packer.ends[-1].lsn if packer.ends else self.lsn
+                self.lsn = packer.end_lsn or self.lsn
                 return False
             self._send(packer)
             data, digest = self._entry(packer)
             found = self._log.append(place, data)
             if found is None:
-                self._go_on(packer.ends[-1])
+                self._go_on(packer.end_lsn, packer.number)
                 self.entry_bytes = len(data)
                 self.sent_bytes += len(data)
                 self.chain = self.chain._replace(
-                    place=place, checksum=digest, last_us=packer.ends[-1].last_us
+                    place=place, checksum=digest, last_us=packer.last_us
                 )
                 return packer.is_full
         self._adopt(found, state)
         return True
 
-    def _go_on(self, end: GroupEnd) -> None:
-        self.lsn, self.number = end.lsn, end.number
+    def _go_on(self, lsn: int, number: int) -> None:
+        self.lsn, self.number = lsn, number
         self._sent.clear()
 
     def _groups(self, state: ShippingState) -> Generator[FollowedGroup]:
@@ -243,7 +244,7 @@ class _ShipperPosition:
         packer = EntryPacker(self._files, self.number, self.chain.last_us)
         with closing(self._groups(state)) as groups:
             for followed in groups:
-                packer.add(followed.group, followed.end_lsn)
+                packer.add(followed)
                 if packer.is_full:
                     break
         return packer
@@ -287,40 +288,31 @@ class _ShipperPosition:
         if head.previous != self.chain.checksum:
             raise _refused(url, head, "follows another entry than the one that this store has made")
         if head.last_number > self.number:
-            packer = self._pack_same(found, state)
-            has_all = head.first_number > self.number  # else a part was let go of since
-            if (
-                not packer.ends
-                or packer.ends[-1].number != head.last_number
-                or (
-                    has_all
-                    and (
-                        packer.first_number != head.first_number
-                        or checksum(packer.records) != found.records_checksum
-                    )
-                )
-            ):
+            end = self._end_of_same(found, state)
+            if end is None:
                 raise _refused(url, head, "has other records than this store's journal")
-            self._go_on(packer.ends[-1])
+            self._go_on(end.end_lsn, end.number)
         self.chain, self.entry_bytes = _after(state, head), head.length
 
-    def _pack_same(self, found: OpenedEntry, state: ShippingState) -> EntryPacker:
-        """Pack the groups that have the records of an entry, as far as they may be these (EP1)."""
-        packer: EntryPacker | None = None
-        before = self.number
+    def _end_of_same(self, found: OpenedEntry, state: ShippingState) -> FollowedGroup | None:
+        """Return the group with which an entry ends, if it has the records of the journal (EP1).
+
+        Blocks are not read, as their places may be in use again: the records have their checksums.
+        """
+        head, number = found.head, self.number
+        theirs = records_of(found, self._read, attachments=False)
         with closing(self._groups(state)) as groups:
             for followed in groups:
-                if followed.number >= found.head.first_number:
-                    if packer is None:
-                        packer = EntryPacker(self._files, before, self.chain.last_us)
-                    packer.add(followed.group, followed.end_lsn)
-                    if (
-                        followed.number >= found.head.last_number
-                        or len(packer.records) > found.records_bytes
-                    ):
-                        break
-                before = followed.number
-        return packer or EntryPacker(self._files, before, self.chain.last_us)
+                if followed.number >= head.first_number:
+                    for own in shared_records(followed.group):
+                        number += 1
+                        other = next((each for each in theirs if each.number >= number), None)
+                        if other is None or (other.number, other.record) != (number, own):
+                            return None
+                if followed.number >= head.last_number:
+                    return followed if followed.number == head.last_number else None
+                number = followed.number
+        return None
 
 
 class _RereadPieces:

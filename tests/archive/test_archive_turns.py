@@ -1,0 +1,63 @@
+"""Schedules of an archived store's owner, shippers and base maker: what is shipped stays whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quire.archive import base_making, base_restoring
+from quire.engine.checkpoints.checkpoint import Checkpointer
+from quire.engine.pages.unshipped_places import UnshippedPlaces
+from quire.intervals import IntervalSet
+from tests.archive.archive_turns import run_schedules
+
+SCHEDULES = 60  # in which each fault below is found
+
+
+@pytest.fixture(autouse=True)
+def own_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the simulator sets in the modules of bases is as it was after a test."""
+    for module in (base_making, base_restoring):
+        monkeypatch.setattr(module, "open_objects", vars(module)["open_objects"])
+
+
+@pytest.mark.crash
+def test_all_schedules_ship_everything(seed: int, rounds: int) -> None:
+    """[US1, US2, SH1, SH2, SH3, ME1] Invariants 4, 5 and 7, and the state at the end."""
+    done = run_schedules(1000 * seed, 2 * rounds)
+    assert done["schedules"] == 2 * rounds
+    assert done["entries"] > rounds
+    assert done["crash"]
+    assert done["die"]
+
+
+def forgetful(self: UnshippedPlaces, *gap: Any) -> Any:
+    """Return what a checkpoint holds, without pages and files."""
+    found = snapshot(self, *gap)
+    if found is not None:
+        found.pages, found.files = IntervalSet(), []
+    return found
+
+
+snapshot = UnshippedPlaces.snapshot
+
+FAULTS: dict[str, tuple[type, str, Any]] = {
+    "pages are used again": (UnshippedPlaces, "keep_pages", lambda self, first, pages: False),
+    "files are removed": (UnshippedPlaces, "keep_file", lambda self, ltds_id, size: False),
+    "a checkpoint forgets what waits": (UnshippedPlaces, "snapshot", forgetful),
+    "a segment is released early": (
+        Checkpointer,
+        "_needed_from",
+        lambda self, snapshot: snapshot.restart_lsn,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_seeded_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A canary: with a fault in what keeps unshipped places some schedule fails."""
+    target, name, broken = FAULTS[fault]
+    monkeypatch.setattr(target, name, broken)
+    with pytest.raises(AssertionError):
+        run_schedules(1, SCHEDULES)
