@@ -26,9 +26,15 @@ from quire.reports.info import ArchiveInfo, ShippingReport
 
 from . import format
 from .base_due import ArchiveWeight, reason_for_base
-from .base_keeping import keep
+from .base_keeping import ArchiveCleaning
 from .base_making import backup
-from .limits import BASE_PAUSE_SECONDS, LAST_STEPS_SECONDS, MAX_SHIP_PAUSE_SECONDS
+from .limits import (
+    BASE_PAUSE_SECONDS,
+    BOUNDARY_SECONDS,
+    ENTRY_SECONDS,
+    LAST_STEPS_SECONDS,
+    MAX_SHIP_PAUSE_SECONDS,
+)
 from .manifest import manifests
 from .object_reading import reading
 from .shipper import Shipper
@@ -186,11 +192,20 @@ class _BaseKeeping:
             self._shipped_bytes = shipped
             info = self._store.admin.archive()
             if info is not None and info.url == self._url and info.keep_seconds:
-                keep(self._url, info.keep_seconds, env=self._env)
+                self._clean_up(shipper, info.keep_seconds)
         except (ConnectionLost, StoreClosed):
             return
         except (QuireError, OSError) as error:
             _log.warning("no base of %s was made: %s", self._store.path, error)
+
+    def _clean_up(self, shipper: Shipper, age: float) -> None:
+        """Remove what is not kept, while the shipper goes on: the store says so first."""
+        with reading(self._objects) as read:
+            cleaning = ArchiveCleaning(self._objects, read, self._env, age, self._store)
+            end = self._env.monotonic() + BOUNDARY_SECONDS
+            while not cleaning.step() and self._env.monotonic() < end:
+                self._env.sleep(ENTRY_SECONDS)
+            shipper.boundary_place = max(shipper.boundary_place, cleaning.boundary_place)
 
     def _found(self) -> ArchiveWeight:
         """Return the archive's newest base, and what was shipped since."""
