@@ -27,6 +27,7 @@
     │   └── InputChanged (TransactionError)     a repeated micro-batch is not the one that is committed
     ├── NoRoom                            what does not fit
     │   ├── QueueFull                           the queue's capacity does not admit the messages
+    │   │   └── ArchiveFull                         too much waits to be shipped to the archive, and puts wait for that
     │   └── StateFull                           the limit on a name's, or on all, key-values does not admit it
     ├── QueueDisabled                     the queue is stopped for puts, or for gets
     ├── TransactionError
@@ -150,6 +151,10 @@ class QueueFull(NoRoom):
     # What it refused: by which rule of space, so many bytes in so many messages.
     refused: tuple[str, int, int] = "commit", 0, 0
     has_remedy = False  # the queue says what to do then (see `QueueOptions.overflow`)
+
+
+class ArchiveFull(QueueFull):
+    """Too much of the store waits to be shipped to its archive, and so puts wait (full="wait")."""
 
 
 class StateFull(NoRoom):

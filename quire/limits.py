@@ -142,6 +142,7 @@ MAX_ALIASES = 100_000  # of queues
 # what happens; the least is what a store needs to go on between two looks at it.
 DEFAULT_ARCHIVE_LIMIT_BYTES = 10 << 30
 MIN_ARCHIVE_LIMIT_BYTES = 64 << 10
+UNSHIPPED_ENDS = 100  # of the journal, told to a shipper, whose times are kept for status
 UNSHIPPED_STEP_BYTES = 1 << 20  # of the journal: what is released meanwhile waits as one
 MAX_ARCHIVE_URL_BYTES = 500  # so that it fits an entry of the catalog
 

@@ -113,6 +113,50 @@ FAULTS = [
         "if sum(wrong) >= 0:",
         "tests/journal/test_torn_or_damaged.py",
     ),
+    # What waits to be shipped to an archive
+    SeededFault(
+        "a checkpoint does not hold what waits to be shipped",
+        "engine/checkpoints/space_maps.py",
+        "    if not unshipped.lets_go:\n",
+        "    if False:\n",
+        "tests/engine/test_unshipped.py -k over_a_crash",
+    ),
+    SeededFault(
+        "a segment of the journal is released before it is shipped",
+        "engine/checkpoints/checkpoint.py",
+        "return min(snapshot.restart_lsn, snapshot.unshipped.position.lsn)",
+        "return snapshot.restart_lsn",
+        "tests/engine/test_unshipped.py -k segments_stay",
+    ),
+    SeededFault(
+        "the old places of blocks that a checkpoint moves are free in it",
+        "engine/checkpoints/checkpoint.py",
+        "if unshipped is None or unshipped.lets_go:\n                    freed += extents",
+        "if True:\n                    freed += extents",
+        "tests/engine/test_unshipped.py -k old_places",
+    ),
+    SeededFault(
+        "pages that are released are free before they are shipped",
+        "engine/pages/block_places.py",
+        "if unshipped is None or not unshipped.keep_pages(*extent):",
+        "if True:",
+        "tests/engine/test_unshipped.py -k 'stays_until or old_places'",
+    ),
+    SeededFault(
+        "what recovery releases does not wait again",
+        "engine/pages/block_places.py",
+        "            self.unshipped.wait_again(again)",
+        "            pass",
+        "tests/engine/test_unshipped.py -k over_a_crash",
+    ),
+    SeededFault(
+        "what was let go of is used before the gap is durable",
+        "engine/checkpoints/checkpoint.py",
+        "        snapshot = self._sequencer.exclusive(lambda: self._take(lets_go=lets_go))\n",
+        "        snapshot = self._sequencer.exclusive(lambda: self._take(lets_go=False))\n"
+        "        if lets_go:\n            self._places.let_go()\n",
+        "tests/engine/test_unshipped.py -k has_a_gap",
+    ),
     # The fold, recovery and checkpoints
     SeededFault(
         "records before the checkpoint are applied a second time",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import to_builtins
@@ -72,7 +73,36 @@ def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[s
         "ledger_entries": len(context.state.ledger),
         "state": context.state.values.sums(),
         "maintenance_error": maintenance.last_error,
+    } | _archive(context)
+
+
+def _archive(context: Context) -> dict[str, Any]:
+    """The numbers of the store's archive, if it has one. Times in ISO 8601."""
+    unshipped, places = context.places.unshipped, context.places
+    position, entry = unshipped.position, unshipped.entry
+    if position is None or entry is None:
+        return {}
+    records = context.sequencer.number - position.number
+    lag_us = context.env.now_us() - unshipped.shipped_us if records > 0 else 0
+    numbers = {
+        "url": entry["url"],
+        "since": _as_text(unshipped.since_us),
+        "lag_seconds": max(lag_us, 0) / 1e6,
+        "lag_records": max(records, 0),
+        "lag_bytes": context.journal.bytes_since(position.lsn) if records > 0 else 0,
+        "held_bytes": unshipped.held_bytes(places.page_size),
+        "base_number": unshipped.base_number,
+        "error": unshipped.error,
+        "gap_since": _as_text(unshipped.gap_since_us) if unshipped.gap_since_us else None,
+        "puts_wait": bool(unshipped.puts_wait),
+        "limit": entry["limit"],
+        "full": entry["full"],
     }
+    return {"archive": numbers}
+
+
+def _as_text(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="seconds")
 
 
 def _sizes(manager: IoManager, page_size: int) -> dict[str, int]:

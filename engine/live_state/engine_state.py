@@ -403,8 +403,38 @@ class EngineState:
             self.names[name] = self.queues[queue.queue_id]
 
     def archived(self, body: Mapping[str, Any] | None) -> None:
-        if self.places.unshipped.obey(body):
+        unshipped = self.places.unshipped
+        did_wait = unshipped.puts_wait
+        if unshipped.obey(body):
             self.places.let_go()
+        if did_wait:
+            self._obey_archive()
+
+    def limit_unshipped(self, journal_bytes: int) -> bool:
+        """Let puts wait, or go on, as the archive's limit says; True if it says to let go.
+
+        `journal_bytes`: so much of the journal is not shipped.
+        """
+        unshipped = self.places.unshipped
+        entry, puts_wait = unshipped.entry, ""
+        if entry is None or not unshipped.is_on:
+            return False
+        is_over = unshipped.excess(journal_bytes, self.places.page_size) > 0
+        if is_over and entry["full"] == "wait":
+            puts_wait = (
+                f"more than {entry['limit']} bytes wait to be shipped to the archive "
+                f"{entry['url']}, and puts wait for that: see that its shipper runs and can reach "
+                "it (status()['archive'] tells), set_archive with a higher limit or full='gap', or "
+                "stop_archive"
+            )
+        if puts_wait != unshipped.puts_wait:
+            unshipped.puts_wait = puts_wait
+            self._obey_archive()
+        return is_over and not puts_wait
+
+    def _obey_archive(self) -> None:
+        for queue in list(self.queues.values()):
+            queue.obey_archive()
 
     def fault(self, where: str, text: str) -> None:
         raise StoreCorrupt(f"{where}: {text}")

@@ -24,7 +24,7 @@ def _shipping(parts: Parts) -> Shipping:
     with importing():  # which few owners are asked for
         from quire.engine.upkeep.shipping import Shipping
 
-    return Shipping(parts.opened, parts.context, parts.definitions)
+    return Shipping(parts.opened, parts.context, parts.definitions, parts.checkpointer)
 
 
 _MAKERS: Final[Mapping[str, Callable[[Parts], Any]]] = {

@@ -29,7 +29,7 @@ from msgspec import Struct, field
 
 from quire.env.interpreter import Lock
 from quire.intervals import IntervalSet
-from quire.limits import UNSHIPPED_STEP_BYTES
+from quire.limits import UNSHIPPED_ENDS, UNSHIPPED_STEP_BYTES
 from quire.reports.info import ShippingReport
 
 
@@ -79,6 +79,11 @@ class UnshippedPlaces:
         self.base_number = 0
         self.error = ""
         self.calls = 0  # of a shipper, since the opening
+        self.puts_wait = ""  # why puts wait for the shipper, in words
+        self._ends: deque[tuple[int, int]] = deque(
+            maxlen=UNSHIPPED_ENDS
+        )  # told, each with its time
+        self.shipped_us = 0  # all that was committed until then is shipped
         self._waiting: deque[ReleasedPlaces] = deque()
         self._going: list[ReleasedPlaces] = []  # shipped, and about to be free
         self.freeing = Lock()  # held while these become free
@@ -93,7 +98,7 @@ class UnshippedPlaces:
         before = "" if self.entry is None else self.entry["url"]
         url = "" if entry is None else entry["url"]
         with self._lock:
-            self.entry = entry
+            self.entry, self.puts_wait = entry, ""  # whether they do is looked at anew
             if url == before:
                 return False
             self.is_on = bool(url)
@@ -104,6 +109,7 @@ class UnshippedPlaces:
                 return False
             if self.is_on:
                 self.position, self.since_us = self._end(), self._now_us()
+                self.shipped_us = self.since_us
             return True
 
     def follow(self, end: Callable[[], ShippedPosition]) -> None:
@@ -114,6 +120,7 @@ class UnshippedPlaces:
         """Recovery is done; return what was released and may have to wait again (US3)."""
         with self._lock:
             self._end, self._now_us = lambda: end, now_us
+            self.shipped_us = now_us()
             found = ReleasedPlaces(end.lsn, end.lsn)
             if self.is_on and self.position is not None:
                 for released in self._waiting:
@@ -121,7 +128,7 @@ class UnshippedPlaces:
                         found.pages.add(lo, hi)
                     found.files |= released.files
             elif self.is_on:
-                self.position, self.since_us = end, now_us()
+                self.position, self.since_us = end, self.shipped_us
             self._waiting.clear()
             return found
 
@@ -205,6 +212,8 @@ class UnshippedPlaces:
             position, entry = self.position, self.entry
             if position is None or entry is None or report.url not in ("", entry["url"]):
                 return None
+            while self._ends and self._ends[0][0] <= report.lsn:
+                self.shipped_us = self._ends.popleft()[1]
             if report.lsn >= position.lsn:
                 place = max(position.place, report.place)
                 self.position = position = ShippedPosition(report.lsn, report.number, place)
@@ -213,6 +222,16 @@ class UnshippedPlaces:
                 self.gap, self.gap_since_us = False, 0
             self.error = report.error
             return position.lsn
+
+    def tell_end(self, lsn: int) -> None:
+        """The shipper is told that it may ship up to there."""
+        with self._lock:
+            self._ends.append((lsn, self._now_us()))
+
+    def excess(self, journal_bytes: int, page_size: int) -> int:
+        """Return by how much the limit is passed, with so much of the journal; below 0: not yet."""
+        entry = self.entry
+        return 0 if entry is None else journal_bytes + self.held_bytes(page_size) - entry["limit"]
 
     def snapshot(self, gap_at: ShippedPosition | None) -> UnshippedSnapshot | None:
         """Return what a checkpoint holds; called before what is released waits for its end (P4).

@@ -105,13 +105,13 @@ class Queue(QueueEffects):
         self.grants = False  # to messages that are put, what their put did not say
         self.asks_more = False  # of a put, than room: `grants`, or it is to be said that
         self.is_unread = False  # nobody reads, and nothing says what goes then (NR2)
+        self._places = places
         self._limit()
         self._shut()
         self.space.recovered(used, durable.end_position - self.released.total)
         self.records = RecordList(durable, pages)
         self.releases = Releases(durable, self.records, self.space, self.lock)
         self.log = QueueLog()
-        self._places = places
         self.free = places.free  # of the blocks that a change has released, without the lock
         self._env = env
         self.subscriptions: dict[int, Subscription] = {}
@@ -319,10 +319,17 @@ class Queue(QueueEffects):
             self._shut()
             self.wake_all()
 
+    def obey_archive(self) -> None:
+        """Puts wait for the archive's shipper, or do not any more."""
+        with self.lock:
+            self._limit()
+            self.wake_all()
+
     def _limit(self) -> None:
         self.grants = self.config.properties.grants
         self.puts_are_plain = not (self.is_volatile or self.grants)
-        self.space.limit(self.config, self._why_not("puts"))
+        waits_for = "" if self.is_volatile else self._places.unshipped.puts_wait
+        self.space.limit(self.config, self._why_not("puts"), waits_for)
 
     def _why_not(self, what: str) -> str:
         """Return why there can be no "puts", or no "gets", in words; "": there can."""

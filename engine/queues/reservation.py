@@ -30,7 +30,7 @@ from typing import Final
 from quire.calls.wake_up import Condition
 from quire.engine.state.durable_state import QueueConfig
 from quire.engine.strategies import Strategy
-from quire.errors import InvalidArgument, QueueDisabled, QueueFull
+from quire.errors import ArchiveFull, InvalidArgument, QueueDisabled, QueueFull
 from quire.limits import COMMIT_BYTES, CONTROL_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
 
 from .header_rules import looked_at
@@ -51,6 +51,7 @@ class Space:
         "looked_at", "max_messages", "most_bytes", "name", "open_transactions", "passes",
         "pending_bytes", "pending_messages", "prepared", "prepared_bytes", "prepared_messages",
         "reserving", "room", "stopped", "strategy", "used",
+        "waits_for",
     )  # fmt: skip
 
     def __init__(self, config: QueueConfig, strategy: Strategy) -> None:
@@ -69,10 +70,10 @@ class Space:
         self.prepared_bytes = 0  # what they hold, their commit records included
         self.prepared_messages = 0
 
-    def limit(self, config: QueueConfig, stopped: str = "") -> None:
+    def limit(self, config: QueueConfig, stopped: str = "", waits_for: str = "") -> None:
         """Set the limits anew. What is taken stays, also where it is more than that.
 
-        `stopped`: why nothing may be put, if so.
+        `stopped`: why nothing may be put, if so; `waits_for`: why puts wait, room or not.
         """
         properties = config.properties
         self.name = config.name
@@ -80,12 +81,13 @@ class Space:
         self.max_messages = config.max_messages
         self.has_remedy = properties.has_remedy  # where there is no room, something may be done
         self.stopped = stopped
+        self.waits_for = waits_for
         self.most_bytes = properties.max_message_bytes  # of a message
         self.looked_at = looked_at(properties)  # what puts may ask for their messages, or not
         self.is_typed = properties.schema is not None  # its messages are rows
         self.is_guarded = (  # a put has more to pass than the capacity
             self.max_messages is not None
-            or bool(stopped)
+            or bool(stopped or waits_for)
             or self.most_bytes is not None
             or self.is_typed
         )
@@ -142,6 +144,8 @@ class Space:
         """Return the bytes missing now for a refused put, and the messages that are too many."""
         rule, charge, messages = full.refused
         missing = self._need(rule, charge) - (self.capacity - self.used)
+        if self.waits_for:
+            missing = max(missing, 1)
         too_many = 0
         if self.max_messages is not None and messages:
             too_many = self.held + messages - self.max_messages
@@ -287,6 +291,10 @@ class Space:
     def _check(self, charge: int, messages: int, is_whole: bool = True) -> None:
         if self.stopped:
             raise QueueDisabled(self.stopped)
+        if self.waits_for:
+            full = ArchiveFull(self.waits_for)
+            full.queue, full.refused, full.has_remedy = self.name, (WRITE, charge, messages), True
+            raise full
         if is_whole and messages == 1:  # of more, who puts them has looked at each
             self.check_size(charge)
         if self.max_messages is not None and self.held + messages > self.max_messages:

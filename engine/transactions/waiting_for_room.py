@@ -19,7 +19,14 @@ from quire.definitions.existing_queue import check_waits
 from quire.definitions.properties import WAIT
 from quire.engine.lookup.requested_reports import RequestedReport
 from quire.engine.queues.queue import Queue
-from quire.errors import InvalidArgument, QueueDisabled, QueueFull, QueueNotFound, QuireError
+from quire.errors import (
+    ArchiveFull,
+    InvalidArgument,
+    QueueDisabled,
+    QueueFull,
+    QueueNotFound,
+    QuireError,
+)
 from quire.limits import MESSAGE_OVERHEAD_BYTES, ROOM_TRIES
 from quire.loggers import log_warning, logger
 from quire.messages.message_fields import Fields
@@ -63,10 +70,15 @@ def with_room(
 
 
 def patience(context: Context, full: QueueFull, seconds: float) -> float:
-    """How long a put waits: so long, where its queue says so. Raises what nothing helps."""
+    """How long a put waits: so long, where its queue or the archive says so.
+
+    Raises what nothing helps.
+    """
     queue = context.state.names.get(full.queue or "")
     if not full.has_remedy or queue is None:
         raise full
+    if isinstance(full, ArchiveFull):
+        return seconds
     waits = queue.config.properties.overflow == WAIT and queue.space.may_admit(full)
     return seconds if waits else 0.0
 

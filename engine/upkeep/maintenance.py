@@ -171,6 +171,7 @@ class Maintenance:
         self.leases.expire()
         with fail_stop("removing a file"):
             context.places.sweep(sliced=self._thread is not None)
+        self._limit_unshipped()
         full = self._prepare_journal()
         since = self._journal.bytes_since(checkpointer.last_lsn)
         # On a full disk a checkpoint gives back what was read, as far as that is.
@@ -184,7 +185,21 @@ class Maintenance:
         if options.write_buffer_seconds < math.inf:
             context.registry.leave_buffer(self._env.monotonic() - options.write_buffer_seconds)
         left = options.checkpoint_bytes - self._journal.bytes_since(checkpointer.last_lsn)
+        unshipped = context.places.unshipped
+        if unshipped.is_on:
+            excess = unshipped.excess(self._unshipped_bytes, context.places.page_size)
+            left = max(min(left, -excess), self._pace_bytes >> 4)
         self._set_due(self._journal.end_lsn + min(left, self._pace_bytes))
+
+    def _limit_unshipped(self) -> None:
+        """Let go of what waits to be shipped, or let puts wait, where it is too much (US4)."""
+        if self._context.state.limit_unshipped(self._unshipped_bytes):
+            self.checkpointer.run(waits=False, lets_go=True)
+
+    @property
+    def _unshipped_bytes(self) -> int:
+        position = self._context.places.unshipped.position
+        return 0 if position is None else self._journal.bytes_since(position.lsn)
 
     def _prepare_journal(self) -> ResourceExhausted | None:
         """Have the next segment before it is needed; what there is no room for."""

@@ -33,7 +33,7 @@ from quire.engine.queues.queue import Queue
 from quire.engine.queues.subscription import Subscription
 from quire.engine.transactions.context import Context
 from quire.env.interpreter import RLock
-from quire.errors import QueueFull, QuireError
+from quire.errors import ArchiveFull, QueueFull, QuireError
 from quire.intervals import IntervalSet
 from quire.limits import DEAD_LETTERS_AT_ONCE, PURGED_AT_ONCE, PURGED_RUNS
 
@@ -65,7 +65,7 @@ class OverflowHandler:
 
     def make(self, queue: Queue, full: QueueFull) -> bool:
         """Do what the queue's properties say; whether what was refused may be tried again."""
-        if self._context.sequencer.is_together:
+        if self._context.sequencer.is_together or isinstance(full, ArchiveFull):
             return False
         if full.refused[0] == TIMED:
             self._definitions.obey_times(queue)

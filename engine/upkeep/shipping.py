@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 from msgspec.structs import asdict
 
+from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.store_files import Opened
 from quire.engine.commits.definitions import Definitions
 from quire.engine.state.catalog import ARCHIVE, ARCHIVE_NUMBER, CatalogChange
 from quire.engine.transactions.context import Context
 from quire.env.memory_env import MemoryEnv
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, ResourceExhausted
 from quire.loggers import log_warning, logger
 from quire.reports.info import ArchiveInfo, ShippingReport, ShippingState
 
@@ -36,10 +38,17 @@ _log: Final = logger("quire.archive")
 class Shipping:
     """Sets a store's archive, and answers its shipper."""
 
-    def __init__(self, opened: Opened, context: Context, definitions: Definitions) -> None:
+    def __init__(
+        self,
+        opened: Opened,
+        context: Context,
+        definitions: Definitions,
+        checkpointer: Checkpointer,
+    ) -> None:
         self._opened = opened
         self._context = context
         self._definitions = definitions
+        self._checkpointer = checkpointer
         self._unshipped = opened.places.unshipped
 
     def info(self) -> ArchiveInfo | None:
@@ -61,7 +70,11 @@ class Shipping:
             made.append(info)
             return [CatalogChange(ARCHIVE, ARCHIVE_NUMBER, asdict(info))]
 
+        before = self._unshipped.position
         self._definitions.submit(prepare)
+        if before is None or self._unshipped.position != before:
+            with suppress(ResourceExhausted):  # an opening that finds none begins anew (US4)
+                self._checkpointer.run()
         return made[-1]
 
     def stop(self, *, forget: bool) -> None:
@@ -105,6 +118,7 @@ class Shipping:
 
         def look() -> ShippingState:
             journal.sync()
+            self._unshipped.tell_end(journal.end_lsn)
             return self._state(journal.end_lsn, sequencer.number)
 
         return sequencer.exclusive(look)
@@ -115,6 +129,7 @@ class Shipping:
         if lsn is None:
             return
         self._opened.places.let_go(lsn)
+        self._context.state.limit_unshipped(self._context.journal.bytes_since(lsn))
         if report.error and report.error != before:
             log_warning(_log, "nothing is shipped to the archive now: %s", report.error)
 
