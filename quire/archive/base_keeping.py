@@ -148,7 +148,7 @@ class ArchiveCleaning:
             if head.last_number > self._noted_after
         ]
         return any(
-            _noted_place(record) >= self._boundary.place
+            noted_place(record) >= self._boundary.place
             for record in records(self._read, later)
             if record.number > self._noted_after
         )
@@ -210,7 +210,7 @@ def _boundary_before(first: FoundManifest | None, entries: Sequence[EntryHead]) 
     return Boundary(below[-1].place, below[-1].last_number, below[-1].last_us)
 
 
-def _noted_place(record: ShippedRecord) -> int:
+def noted_place(record: ShippedRecord) -> int:
     """Return the boundary that a record puts into the catalog; 0: it is of something else."""
     if RECORD_HEADER.unpack_from(record.record)[1] != records_format.CATALOG:
         return 0

@@ -1,16 +1,17 @@
-"""A simulator of turns: an archived store's owner, its shipper and one left over, a base maker.
+"""A simulator of turns: an archived store's owner, its shipper and one left over, bases, clean-up.
 
 One schedule is one seeded interleaving. Each of these works in a thread of its own, of which one
 runs at a time: it hands its turn back at every request to the archive, and the seed says who is
 next, what the owner does meanwhile (commits of all kinds, checkpoints, crashes, its end), and which
 requests fail, lose their answer or arrive late. Invariants, by their numbers in the design:
 
-4. All that a base, or an entry that is read, names is there.
-5. Nothing is deleted but entries that are in merged ones.
+4. All that a base names is there, and all that an entry above the boundary does.
+5. No entry is deleted but one that is in merged ones, or that a shipped record calls gone.
 7. No page, file or segment that a record names which is not shipped is used again, also after a
    crash: else the shipper finds other bytes there.
 
-At the end, with no more faults, all is shipped: the records give the state that the store has.
+At the end, with no more faults, all is shipped: the records, or a restore, give the state that the
+store has.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from functools import cache
 from typing import Any, Final
 
 from quire.archive import backup, base_making, base_restoring, format, restore
-from quire.archive.entry_reading import ShippedRecord, heads, named, records
+from quire.archive.base_keeping import ArchiveCleaning, noted_place
+from quire.archive.boundaries import newest_boundary
+from quire.archive.entry_reading import ShippedRecord, heads, named, opened, records, records_of
 from quire.archive.limits import MERGED_SECONDS
 from quire.archive.manifest import manifests
 from quire.archive.object_reading import ObjectReading
@@ -42,12 +45,13 @@ from quire.errors import (
     StoreFailed,
 )
 from quire.testing import SimEnv
-from tests.archive.shipping_kit import URL, folded_hash, journal_records
+from tests.archive.shipping_kit import folded_hash, journal_records
 from tests.engine.workload import open_store
 from tests.kit.faulty_objects import FaultyObjects
 from tests.kit.memory_objects import MemoryObjects
 
 PATH: Final = "/disk/store"
+URL: Final = "/archive"
 QUEUES: Final = ("work", "other")
 OPTIONS: Final[dict[str, Any]] = {"segment_bytes": 64 << 10, "checkpoint_bytes": 1 << 40}
 
@@ -151,6 +155,17 @@ class TurnObjects:
 class CheckedObjects(MemoryObjects):
     """The archive itself, which checks what is deleted (invariant 5)."""
 
+    url = URL
+    boundary = 0  # the highest one that a shipped record has
+
+    def create(self, name: str, data: ObjectBytes) -> bool:
+        is_made = super().create(name, data)
+        if is_made and name.startswith(format.LOG):
+            entry, read = opened(bytes(data), name), ObjectReading(self, None)
+            for record in records_of(entry, read, attachments=False):
+                self.boundary = max(self.boundary, noted_place(record))
+        return is_made
+
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             if name in self.contents:
@@ -158,12 +173,15 @@ class CheckedObjects(MemoryObjects):
                 del self.contents[name]
 
     def _check(self, name: str) -> None:
-        if name.startswith(format.PROBE):
-            return
-        assert name.startswith(format.LOG), f"{name} is deleted, and no record says that it may be"
-        place = format.place_of(name)
-        merged = [format.places_of(one) for one in self.contents if one.startswith(format.MERGED)]
-        assert any(first <= place <= last for first, last in merged), f"{name} is deleted, alone"
+        place = 0  # what is no entry is checked at the end (invariant 4)
+        if name.startswith(format.MERGED):
+            _, place = format.places_of(name)
+        elif name.startswith(format.LOG):
+            place = format.place_of(name)
+            merged = [format.places_of(n) for n in self.contents if n.startswith(format.MERGED)]
+            if any(first <= place <= last for first, last in merged):
+                return
+        assert place <= self.boundary, f"{name} is deleted, and no shipped record calls it gone"
 
 
 @cache
@@ -190,6 +208,8 @@ class World:
         self.seed = seed
         self.turns = turns
         self.done: Counter[str] = Counter()
+        self.deaths = self.rng.choice([0, 0, 1])  # weight of what ends the owner
+        self.care = self.rng.choice([0.02, 0.1, 0.3])  # how often a base or a clean-up is begun
         machine, self.first_records = template()
         self.env = machine.kill()
         self.elsewhere = SimEnv(seed)
@@ -254,7 +274,7 @@ class World:
             actor.turn()
         finally:
             self.running = None
-        if actor.is_over:
+        if actor.is_over and actor in self.actors:
             self.actors.remove(actor)
 
     def objects(self) -> RetriedObjects:
@@ -281,6 +301,18 @@ class World:
             assert is_left or error.startswith(URL), error
             assert "give this store" not in error, error
 
+    def is_at_work(self, *names: str) -> bool:
+        return any(actor.name in names for actor in self.actors)
+
+    def begin_care(self) -> None:
+        """A base is begun, or a clean-up; one may be under way while the other is."""
+        has_base = any(name.endswith(format.MANIFEST) for name in self.archive.contents)
+        if has_base and self.rng.random() < 0.5:
+            if not self.is_at_work("clean-up"):
+                self.clean_up()
+        elif not self.is_at_work("base"):
+            self.make_base()
+
     def make_base(self) -> None:
         """What a base maker does: one base, unless its owner ends."""
         store, objects = self.store, self.objects()
@@ -295,6 +327,24 @@ class World:
 
         self.spawn("base", work)
 
+    def clean_up(self) -> None:
+        """What a clean-up does: once, unless its owner ends."""
+        store, objects = self.store, self.objects()
+        age = self.rng.choice([0.0, 0.0, 1000.0])
+
+        def work() -> None:
+            read = ObjectReading(objects, None)
+            try:
+                cleaning = ArchiveCleaning(objects, read, self.env, age, store)
+                while not cleaning.step():
+                    self.wait()
+                self.done["clean-up"] += 1
+                self.done["boundary"] += bool(cleaning.boundary_place)
+            except (StoreClosed, StoreFailed, ArchiveFailed):
+                self.done["no clean-up"] += 1
+
+        self.spawn("clean-up", work)
+
     # The owner
 
     def act(self) -> None:
@@ -302,14 +352,14 @@ class World:
         weights: dict[Callable[[], None], int] = {
             self.put: 10,
             self.get: 10,
-            self.put_large: 1,
+            self.put_large: 3,
             self.prepare: 1,
             self.decide: 2,
             self.recreate: 1,
             self.checkpoint: 5,
-            self.crash: 1,
-            self.die: 1,
-            self.reopen: 1,
+            self.crash: self.deaths,
+            self.die: self.deaths,
+            self.reopen: self.deaths,
         }
         [action] = self.rng.choices(list(weights), list(weights.values()))
         action()
@@ -365,15 +415,17 @@ class World:
         try:
             for _ in range(self.turns):
                 chance = self.rng.random()
-                if chance < 0.03 and all(actor.name != "base" for actor in self.actors):
-                    self.make_base()
-                elif chance < 0.05:
-                    self.env.advance(MERGED_SECONDS)
+                if chance < self.care:
+                    self.begin_care()
+                elif chance < self.care + 0.03 and not self.is_at_work("base", "clean-up"):
+                    self.env.advance(MERGED_SECONDS)  # longer than a lease
                     self.elsewhere.advance(MERGED_SECONDS)
-                elif chance < 0.4 or not self.actors:
+                elif chance < self.care + 0.3 or not self.actors:
                     self.act()
                 else:
-                    self.turn(self.rng.choice(self.actors))
+                    actor = self.rng.choice(self.actors)
+                    for _ in range(self.rng.choice([1, 1, 2, 5, 20])):
+                        self.turn(actor)
             self.finish()
         finally:
             self.end_actors()
@@ -381,6 +433,8 @@ class World:
     def finish(self) -> None:
         """Without faults from now on, all is shipped, and read back."""
         self.faulty.share = 0.0
+        while self.is_at_work("base", "clean-up") and self.rng.random() < 0.999:
+            self.turn(self.rng.choice(self.actors))
         if self.rng.random() < 0.3:
             self.crash()
         self.faulty.land()
@@ -397,25 +451,29 @@ class World:
     def check(self) -> None:
         """[4] All that is named is there, and the records give the store's state."""
         read = ObjectReading(self.archive, None)
+        boundary = newest_boundary(self.archive).boundary.place
         found = heads(self.archive, read)
-        for name in named(self.archive, read, found):
+        for name in named(self.archive, read, [h for h in found if h.place > boundary]):
             assert name in self.archive.contents, f"{name} is named by an entry, and missing"
-        for each in manifests(self.archive):
+        bases = manifests(self.archive)
+        for each in bases:
             assert each.manifest is not None, each.info.damage
             for stored in each.manifest.objects():
                 assert stored.name in self.archive.contents, f"{stored.name} of a base is missing"
         report = self.store.admin.verify()
         assert report.ok, report.findings
-        before = [ShippedRecord(0, 0, record, b"") for record in self.first_records]
-        every = list(records(read, found))
-        assert [record.number for record in every] == [
-            *range(len(before) + 1, report.checked["number"] + 1)
-        ]
-        assert folded_hash([*before, *every]) == report.checked["state_hash"]
-        if manifests(self.archive) and self.rng.random() < 0.3:
-            self.restore(report.checked["number"], report.checked["state_hash"])
-        self.done["entries"] += len(found)
-        self.done["records"] += len(every)
+        number, state_hash = report.checked["number"], report.checked["state_hash"]
+        assert found[-1].last_number == number
+        if not boundary:
+            before = [ShippedRecord(0, 0, record, b"") for record in self.first_records]
+            every = list(records(read, found))
+            assert [record.number for record in every] == [*range(len(before) + 1, number + 1)]
+            assert folded_hash([*before, *every]) == state_hash
+            self.done["records"] += len(every)
+        if bases and (boundary or self.rng.random() < 0.3):
+            self.restore(number, state_hash)
+        self.done["entries"] += found[-1].place
+        self.done["merged"] += sum(name.startswith(format.MERGED) for name in self.archive.contents)
 
     def restore(self, number: int, state_hash: str) -> None:
         """A restore on another machine gives the state that the store has."""
