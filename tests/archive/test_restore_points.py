@@ -14,9 +14,9 @@ from quire.archive.base_restoring import RESTORING, remove_tree
 from quire.archive.objects import open_objects
 from quire.engine import EmbeddedStore as Store
 from quire.engine.layout import Layout
-from quire.errors import BackupNotFound
+from quire.errors import BackupNotFound, DiskFull
 from quire.ltds import path_of
-from quire.testing import SimEnv
+from quire.testing import SimEnv, enumerate_crashes
 from tests.archive.made_entries import EntryMaker
 from tests.archive.shipped_records import Shipper
 from tests.archive.test_backup_and_restore import (
@@ -219,3 +219,67 @@ def test_a_base_behind_a_gap_covers_what_follows() -> None:
     with pytest.raises(BackupNotFound, match=words):
         restore(ARCHIVE, RESTORED, number=made.base + 4, env=env)
     assert restore(ARCHIVE, RESTORED, env=env).number == newer.number + 1
+
+
+def test_a_full_disk_leaves_nothing(limits: Limits) -> None:
+    """Whenever it is full: while the base is copied, or records are appended; else it is done."""
+    limits(APPENDED_BYTES=20_000)
+    env = clock_machine(1)
+    with opened(env, page_size=4096, inline_limit_bytes=100) as store:
+        store.admin.set_archive(ARCHIVE)
+        store.create_queue("q", kind="work")
+        made = backup(store, ARCHIVE, env=env).backup
+        shipper = Shipper(env, store, made.number)
+        for number in range(40):
+            with store.transaction(large=number == 20) as txn:
+                txn.put_many("q", [bytes(3000)] * 10)
+        shipper.ship()
+        maker = entry_maker(env, store)
+        for each in shipper.records:
+            maker.add([each])
+    before = env.used_bytes()
+    restore(ARCHIVE, f"{RESTORED}-first", env=env)
+    needed = env.used_bytes() - before
+    refused = 0
+    for percent in range(5, 75, 10):  # what is not needed at once is only taken if there is room
+        env.capacity_bytes = env.used_bytes() + needed * percent // 100
+        with pytest.raises(DiskFull):
+            restore(ARCHIVE, RESTORED, env=env)
+        refused += 1
+        assert not env.exists(RESTORED)
+        assert not [path for path in env.files() if RESTORING in path]
+    env.capacity_bytes = env.used_bytes() + 3 * needed
+    assert restore(ARCHIVE, RESTORED, env=env).number == shipper.records[-1].number
+    assert messages(env, RESTORED) == 400
+
+
+def restoring(env: SimEnv, oracle: list[str]) -> None:
+    """The workload of the crashes."""
+    restore(ARCHIVE, RESTORED, env=env)
+    oracle.append("restored")
+
+
+def check_restored(env: SimEnv, oracle: list[str]) -> None:
+    """A whole store or none; a later restore takes up where nothing is."""
+    if not env.exists(RESTORED):
+        assert not oracle
+        restore(ARCHIVE, RESTORED, env=env)
+        assert not [name for name in env.list_directory("/disk") if RESTORING in name]
+    with opened(env, RESTORED) as store:
+        assert store.admin.verify().ok
+        assert store.admin.archive() is None
+        assert store.queue("q").messages == 6
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("every", [pytest.param(60), pytest.param(2, marks=pytest.mark.long)])
+def test_half_a_store_is_never_restored_of_records(seed: int, every: int) -> None:
+    """A power failure or an error in each call: a whole store has the path, or nothing (BR1)."""
+
+    def prepared(number: int) -> SimEnv:
+        return timed().env.crash(outcome="kept")
+
+    cases = enumerate_crashes(
+        restoring, check_restored, list, seed=seed, rounds=1, every=every, new_env=prepared
+    )
+    assert cases > 3
