@@ -240,12 +240,10 @@ def test_a_full_disk_leaves_nothing(limits: Limits) -> None:
     before = env.used_bytes()
     restore(ARCHIVE, f"{RESTORED}-first", env=env)
     needed = env.used_bytes() - before
-    refused = 0
     for percent in range(5, 75, 10):  # what is not needed at once is only taken if there is room
         env.capacity_bytes = env.used_bytes() + needed * percent // 100
         with pytest.raises(DiskFull):
             restore(ARCHIVE, RESTORED, env=env)
-        refused += 1
         assert not env.exists(RESTORED)
         assert not [path for path in env.files() if RESTORING in path]
     env.capacity_bytes = env.used_bytes() + 3 * needed
