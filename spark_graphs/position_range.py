@@ -203,11 +203,12 @@ def warn_gone(queue: str) -> None:
 
 
 def lost(queue: QueueInfo, begin: int, end: int, advice: str) -> PositionLost:
-    what = (
-        f"the range runs backwards, from {begin} to {end}"
-        if begin > end
-        else f"messages {begin} to {end} are asked for"
-    )
+    what = f"messages {begin} to {end} are asked for"
+    if begin > end:
+        what = (
+            f"the range runs backwards, from {begin} to {end}: the query has come further than the "
+            "store, as if that was restored as of an earlier point or put back from a copy"
+        )
     return PositionLost(
         f"queue '{queue.name}': {what}, and the store has {queue.first_position} to "
         f"{queue.end_position}; {advice}"

@@ -382,7 +382,8 @@ def entry_bytes(
             data = b"".join([data, *(more for _, more in islice(found, reads - 1))])
         start = run[0].offset
         for head in run:
-            yield head, data[head.offset - start :][: head.length]
+            offset = head.offset - start
+            yield head, data[offset : offset + head.length]
 
 
 def _runs(heads: Iterable[EntryHead]) -> Iterator[list[EntryHead]]:

@@ -281,3 +281,39 @@ def test_half_a_store_is_never_restored_of_records(seed: int, every: int) -> Non
         restoring, check_restored, list, seed=seed, rounds=1, every=every, new_env=prepared
     )
     assert cases > 3
+
+
+def test_sessions_and_prepared_transactions_are_as_at_the_point() -> None:
+    """A transaction that is decided later is prepared again; a later request is not known."""
+    env = clock_machine(1)
+    with opened(env, page_size=4096) as store:
+        store.admin.set_archive(ARCHIVE)
+        store.create_queue("q", kind="work")
+        base = backup(store, ARCHIVE, env=env).backup.number
+        shipper = Shipper(env, store, base)
+        session = store.session("caller")
+        session.put("q", b"first")
+        prepared = store.transaction()
+        prepared.put("q", bytes(2000))
+        prepared.prepare("x")
+        shipper.ship()
+        point = shipper.records[-1].number
+        store.prepared.commit("x")
+        session.put("q", b"second")
+        known = session.unfinished()
+        shipper.ship()
+        maker = entry_maker(env, store)
+        for each in shipper.records:
+            maker.add([each])
+    restore(ARCHIVE, RESTORED, number=point, env=env)
+    with opened(env, RESTORED) as restored:
+        assert [each.xid for each in restored.prepared.list()] == ["x"]
+        assert restored.session("caller").unfinished() == known[:1]
+        restored.prepared.commit("x")
+        assert restored.queue("q").messages == 2
+        assert restored.session("caller").put("q", b"second") == known[1]
+    restore(ARCHIVE, f"{RESTORED}-later", env=env)
+    with opened(env, f"{RESTORED}-later") as restored:
+        assert restored.prepared.list() == []
+        assert restored.session("caller").unfinished() == known
+        assert restored.queue("q").messages == 3

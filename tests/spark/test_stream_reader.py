@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 import quire
+from quire import archive
 from quire.errors import InvalidArgument, PositionLost, QueueInUse
 from quire.spark_graphs import connection
 from quire.spark_graphs.options import read_options
@@ -77,6 +78,32 @@ def test_the_limit_is_that_of_the_option(
     reported = source.reportLatestOffset()
     assert reported is not None
     assert reported["lag"] == {"q": 0 if limit == ALL else 70}
+
+
+def test_a_checkpoint_is_refused_that_is_beyond_a_restored_store(
+    store: Any, tmp_path: Path
+) -> None:
+    """The query had come further than the point of the restore; where it had not, it goes on."""
+    source = reader(store, startingOffsets="earliest")
+    early = source.latestOffset(source.initialOffset(), ALL)
+    place, restored = str(tmp_path / "archive"), str(tmp_path / "restored")
+    archive.backup(store, place)
+    put_numbers(store, "q", range(100, 110))
+    late = source.latestOffset(early, ALL)
+    source.stop()
+    archive.restore(place, restored)
+    with quire.open(restored, create=False) as older:
+        again = reader(older, startingOffsets="earliest")
+        end = again.latestOffset(late, ALL)
+        with pytest.raises(PositionLost, match="restored as of an earlier point"):
+            again.partitions(late, end)
+        again.stop()
+        put_numbers(older, "q", range(100, 103))
+        again = reader(older, startingOffsets="earliest")
+        end = again.latestOffset(early, ALL)
+        assert numbers_read(again, early, end) == [*range(100, 103)]
+        again.stop()
+        connection.forget(restored)
 
 
 def test_a_query_that_takes_what_is_there_ends(store: Any) -> None:
