@@ -26,6 +26,7 @@ from tests.archive.test_backup_and_restore import (
     clock_machine,
     furnish,
     opened,
+    restoring,
 )
 from tests.archive.test_record_appending import go_on
 from tests.engine.test_state_hash import Clock
@@ -249,12 +250,6 @@ def test_a_full_disk_leaves_nothing(limits: Limits) -> None:
     env.capacity_bytes = env.used_bytes() + 3 * needed
     assert restore(ARCHIVE, RESTORED, env=env).number == shipper.records[-1].number
     assert messages(env, RESTORED) == 400
-
-
-def restoring(env: SimEnv, oracle: list[str]) -> None:
-    """The workload of the crashes."""
-    restore(ARCHIVE, RESTORED, env=env)
-    oracle.append("restored")
 
 
 def check_restored(env: SimEnv, oracle: list[str]) -> None:
