@@ -22,10 +22,13 @@ from pathlib import Path
 import pytest
 
 import quire
-from quire.archive import backup, backups, restore, verify
+from quire.archive import backup, backups, merging, restore, verify
+from quire.archive.entry_reading import heads, records
 from quire.archive.limits import MAX_TRIES, TRANSFER_BYTES
+from quire.archive.object_reading import reading
 from quire.archive.objects import Objects, buckets, create_own, open_objects, probe
 from quire.archive.objects.buckets import BucketObjects
+from quire.archive.shipper import Shipper
 from quire.env import OsEnv
 from quire.errors import ArchiveFailed, ArchiveRefused, InvalidArgument, ObjectNotFound
 from quire.testing import SimEnv
@@ -106,6 +109,29 @@ class TestServer:
         with pytest.raises(FileNotFoundError, match="the source is gone"):
             objects.upload("packs/1", pieces())
         assert list(objects.list()) == []
+
+    def test_entries_are_shipped_merged_and_read_back(
+        self, objects: Objects, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """[LG1, ME1, SH1] With many reads at a time; each record is there, once, in order."""
+        with quire.open(tmp_path / "store", share=False) as store, reading(objects) as read:
+            store.create_queue("q")
+            store.admin.set_archive(objects.url)
+            shipper = Shipper(store, objects, OsEnv(), read)
+            for number in range(8):
+                store.put("q", bytes(5_000_000 if number == 3 else 100))
+                while not shipper.step():
+                    pass
+                assert not shipper.error
+            monkeypatch.setattr(merging, "MERGED_SECONDS", -1.0)
+            shipper.step()
+            names = [info.name for info in objects.list()]
+            assert any(name.startswith("merged/") for name in names)
+            assert any(name.startswith("blobs/") for name in names)
+            numbers = [record.number for record in records(read, heads(objects, read))]
+            end = store.integration.ship().end_number
+            assert numbers == list(range(end - 7, end + 1))
+            shipper.close()
 
     def test_a_store_is_backed_up_and_restored(self, objects: Objects, tmp_path: Path) -> None:
         """What was in the store is in the restored one, also what went up in several parts."""

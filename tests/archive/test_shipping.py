@@ -10,11 +10,12 @@ import pytest
 
 from quire.archive import format
 from quire.archive.entry_reading import ShippedRecord, heads, named
+from quire.archive.limits import MERGED_SECONDS
 from quire.archive.object_reading import ObjectReading
-from quire.archive.objects import Objects
+from quire.archive.objects import Objects, open_objects
 from quire.archive.shipper import Shipper
 from quire.engine import EmbeddedStore as Store
-from quire.testing import SimEnv
+from quire.testing import SimEnv, enumerate_crashes
 from tests.archive.shipping_kit import URL, folded_hash, journal_records, ship_all, shipped
 from tests.archive.test_backup_and_restore import clock_machine, opened
 from tests.engine.test_state_hash import Follower, told, work
@@ -225,3 +226,77 @@ def test_what_is_shipped_for_a_fixed_load(seed: int) -> None:
             ship_all(shipper)
             figures.append(tuple(now - then for now, then in zip(weigh(), before, strict=True)))
     assert figures == [(1, 368_096), (2, 3_146_040)]
+
+
+# Crashes -----------------------------------------------------------------------------------------
+
+ARCHIVE = "/archives/store"
+
+
+class Shipments:
+    """What a run has reported as shipped."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.store_is_there = False
+
+
+def ship_through(shipper: Shipper) -> None:
+    """Ship all, whatever error comes before."""
+    for _ in range(20):
+        if shipper.step() and not shipper.error:
+            return
+    raise AssertionError(shipper.error)
+
+
+def workload(env: SimEnv, done: Shipments) -> None:
+    """Commits that are shipped into a directory on the same machine, and merged."""
+    env.make_directory("/disk")
+    env.sync_directory("/")
+    with opened(env) as store:
+        store.create_queue("q")
+        store.admin.set_archive(ARCHIVE)
+        store.admin.checkpoint()
+        done.store_is_there = True
+        shipper = Shipper(store, open_objects(ARCHIVE, env), env)
+        for number in range(6):
+            with store.transaction(large=number == 4) as txn:
+                txn.put_many("q", [bytes(100 if number < 3 else 2_000)] * (30 if number > 1 else 1))
+            ship_through(shipper)
+            state = shipper.state
+            assert state is not None
+            done.number = state.number
+            if number == 2:
+                store.admin.checkpoint()
+                txn = store.transaction()
+                txn.get_many("q", 10)
+                txn.commit()
+            if number == 4:
+                env.advance(MERGED_SECONDS + 1)
+                ship_through(shipper)
+                ship_through(shipper)
+
+
+def check(env: SimEnv, done: Shipments) -> None:
+    """What was reported is in the archive; the next shipper goes on, and everything can be read."""
+    if not done.store_is_there:
+        return
+    objects = open_objects(ARCHIVE, env)
+    found = shipped(objects)
+    numbers = [record.number for record in found]
+    assert max(numbers, default=0) >= done.number
+    with opened(env) as store:
+        put(store, 1)
+        ship_all(Shipper(store, objects, env))
+        number, _ = told(store)
+    numbers = [record.number for record in shipped(objects)]
+    assert numbers == list(range(numbers[0], number + 1))
+    read = ObjectReading(objects, None)
+    for name in named(objects, read, heads(objects, read)):
+        assert objects.size(name)
+
+
+@pytest.mark.crash
+def test_no_crash_loses_what_was_shipped(seed: int) -> None:
+    """[SH1, SH3, ME1] At calls of a machine that has the archive, too, and after their errors."""
+    assert enumerate_crashes(workload, check, Shipments, seed=seed, rounds=1, every=9) > 40
