@@ -8,13 +8,26 @@ from contextlib import contextmanager
 
 import pytest
 
-from quire.archive import backup, backups, base_keeping, format, keep, restore, verify
+from quire.archive import (
+    backup,
+    backups,
+    base_checking,
+    base_keeping,
+    base_making,
+    base_restoring,
+    choosing,
+    format,
+    keep,
+    restore,
+    verify,
+)
 from quire.archive.base_keeping import ArchiveCleaning
 from quire.archive.boundaries import newest_boundary
 from quire.archive.entry_reading import heads
 from quire.archive.manifest import BackupInfo
 from quire.archive.object_reading import ObjectReading
 from quire.archive.objects import Objects, open_objects
+from quire.archive.objects.retries import RetriedObjects
 from quire.archive.shipper import Shipper
 from quire.engine import EmbeddedStore as Store
 from quire.errors import ArchiveFailed, InvalidArgument
@@ -30,6 +43,8 @@ from tests.archive.test_backup_and_restore import (
 from tests.archive.test_restore_points import messages
 from tests.engine.test_state_hash import Clock, told
 from tests.engine.workload import new_machine
+from tests.kit.faulty_objects import FaultyObjects
+from tests.kit.memory_objects import MemoryObjects
 
 DAY_US = 24 * 3600 * 10**6
 
@@ -39,7 +54,7 @@ class Days:
 
     def __init__(self, env: Clock, store: Store) -> None:
         self.env, self.store = env, store
-        self.objects = open_objects(ARCHIVE, env)
+        self.objects: Objects = open_objects(ARCHIVE, env)
         self.read = ObjectReading(self.objects, None)
         self.shipper = Shipper(store, self.objects, env)
         self.bases: list[BackupInfo] = []
@@ -248,3 +263,34 @@ def test_a_base_that_is_made_during_a_clean_up_keeps_its_file(
         assert [info.base for info in backups(ARCHIVE, env=env)] == [made[0].base, newer.base]
         assert verify(ARCHIVE, env=env).damage == []
         assert restore(ARCHIVE, RESTORED, number=made[0].number, env=env).number == made[0].number
+
+
+def test_over_a_busy_network(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests fail, or their answers are lost: shipped, cleaned up, verified and restored."""
+    env = clock_machine(seed)
+    memory = MemoryObjects(env)
+    memory.url = ARCHIVE
+    faulty = FaultyObjects(memory, env, seed, share=0.1, late=True)
+    distant = RetriedObjects(faulty, env)
+    for module in (base_making, base_restoring, base_checking, base_keeping, choosing):
+        monkeypatch.setattr(module, "open_objects", lambda url, env: distant)
+    with opened(env, page_size=4096, inline_limit_bytes=100) as store:
+        store.admin.set_archive(ARCHIVE)
+        store.create_queue("q", kind="work")
+        made = Days(env, store)
+        made.objects, made.read = distant, ObjectReading(distant, None)
+        made.shipper = Shipper(store, distant, env)
+        for number in range(4):
+            made.day(base=number % 2 == 0)
+        env.shown_us += 1
+        cleaning = made.cleaning(0.5)
+        assert not cleaning.step()
+        ship_all(made.shipper)
+        assert cleaning.step()
+        assert cleaning.removed == made.bases[:1]
+        faulty.land()
+        assert verify(ARCHIVE, env=env).damage == []
+        number, count = made.ends[-1]
+    assert restore(ARCHIVE, RESTORED, number=number, env=env).number == number
+    assert messages(env, RESTORED) == count
+    assert faulty.faults
