@@ -7,6 +7,7 @@
   before it: its place is the next one, it names the other's checksum, and its numbers go on.
 - EY3: an entry that is in merged entries and in `log/` is read from the merged ones: a late one in
   `log/`, of whatever content, does not count.
+- EY4: an entry that is merged while it is read, and was removed then, is read from the merged ones.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ def named(objects: Objects, read: ObjectReading, heads: Sequence[EntryHead]) -> 
                 names.update(index.names)
                 continue
         for head in group:
-            names.update(_front(_front_bytes(read, head), head.name, head.offset).names)
+            names.update(_front_at(read, head).names)
     return names
 
 
@@ -311,7 +312,8 @@ def merged_index(read: ObjectReading, name: str, size: int) -> MergedIndex:
         heads.append(_entry(row, name, offset, ()).head)
         offset += heads[-1].length
     places = [head.place for head in heads]
-    if (place, places) != (first, [*range(first, last + 1)]) or offset != size:
+    has_all = places == [*range(first, first + len(heads))] and last == first + len(heads) - 1
+    if place != first or not heads or not has_all or offset != size:
         raise damaged(name, "its index contradicts it")
     if any(head.history != history for head in heads):
         raise damaged(name, "its entries are of several histories")
@@ -364,6 +366,39 @@ def _noting(name: str, damage: dict[str, ArchiveError] | None) -> Iterator[None]
 def entry_bytes(
     read: ObjectReading, heads: Sequence[EntryHead]
 ) -> Iterator[tuple[EntryHead, bytes]]:
+    """Yield each entry with its bytes, and with its head as it is now (EY4)."""
+    rest = heads
+    while rest:
+        done = 0
+        try:
+            for found in _bytes_of(read, rest):
+                yield found
+                done += 1
+        except ArchiveCorrupt as error:
+            rest = _moved(read, rest[done:], error)
+        else:
+            return
+
+
+def _moved(
+    read: ObjectReading, heads: Sequence[EntryHead], error: ArchiveCorrupt
+) -> list[EntryHead]:
+    """Return entries as they are now (EY4). Raises the error if the first one is where it was."""
+    if not isinstance(error.__context__, ObjectNotFound) or heads[0].name.startswith(format.MERGED):
+        raise error
+    places = {head.place for head in heads}
+    found: dict[tuple[int, int], EntryHead] = {}
+    for info in _listed(read.objects, format.MERGED):
+        first, last = format.places_of(info.name)
+        if any(first <= place <= last for place in places):
+            for head in merged_index(read, info.name, info.bytes).heads:
+                found[head.place, head.checksum] = head
+    if (heads[0].place, heads[0].checksum) not in found:
+        raise error
+    return [found.get((head.place, head.checksum), head) for head in heads]
+
+
+def _bytes_of(read: ObjectReading, heads: Sequence[EntryHead]) -> Iterator[tuple[EntryHead, bytes]]:
     """Yield each entry with its bytes: small neighbours by one read, large ones by several."""
     planned: deque[tuple[list[EntryHead], int]] = deque()  # of each run, and how often it is read
 
@@ -448,9 +483,14 @@ def _whole_front(read: ObjectReading, span: ObjectSpan, data: bytes) -> bytes:
     return read_span(read, span._replace(length=end))
 
 
-def _front_bytes(read: ObjectReading, head: EntryHead) -> bytes:
+def _front_at(read: ObjectReading, head: EntryHead) -> OpenedEntry:
+    """Return an entry without its records (EY4)."""
     span = ObjectSpan(head.name, head.offset, min(ENTRY_HEAD_READ_BYTES, head.length))
-    return _whole_front(read, span, read_span(read, span))
+    try:
+        data = read_span(read, span)
+    except ArchiveCorrupt as error:
+        return _front_at(read, _moved(read, [head], error)[0])
+    return _front(_whole_front(read, span, data), head.name, head.offset)
 
 
 def _names(data: memoryview, name: str) -> list[str]:

@@ -58,7 +58,7 @@ class ObjectReading:
     """Reads objects of one archive."""
 
     def __init__(self, objects: Objects, pool: ThreadPoolExecutor | None) -> None:
-        self._objects = objects
+        self.objects = objects
         self._pool = pool
 
     def pieces(self, stored: Iterable[StoredObject]) -> Iterator[tuple[StoredObject, bytes]]:
@@ -89,7 +89,7 @@ class ObjectReading:
     def size(self, name: str) -> int:
         """Return an object's number of bytes. Raises ArchiveCorrupt if it is not there."""
         try:
-            return self._objects.size(name)
+            return self.objects.size(name)
         except ObjectNotFound:
             raise damaged(name, "it is missing") from None
 
@@ -140,7 +140,7 @@ class ObjectReading:
 
     def _span(self, span: ObjectSpan) -> bytes:
         try:
-            return self._objects.read(span.name, span.offset, span.length)
+            return self.objects.read(span.name, span.offset, span.length)
         except ObjectNotFound:
             raise damaged(span.name, "it is missing") from None
 

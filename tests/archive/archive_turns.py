@@ -209,6 +209,7 @@ class World:
         self.turns = turns
         self.done: Counter[str] = Counter()
         self.deaths = self.rng.choice([0, 0, 1])  # weight of what ends the owner
+        self.gap_weight = self.rng.choice([0, 0, 0, 1])  # of letting go of what is not shipped
         self.care = self.rng.choice([0.02, 0.1, 0.3])  # how often a base or a clean-up is begun
         machine, self.first_records = template()
         self.env = machine.kill()
@@ -293,8 +294,12 @@ class World:
     def check_error(self, shipper: Shipper, *, is_left: bool) -> None:
         """[7] A shipper may fail to reach the archive; nothing of the store is ever missing.
 
-        But for one that is left over, as the next one may have shipped it and let go of it.
+        But for one that is left over, as the next one may have shipped it and let go of it; and
+        where the owner has let go of it unshipped, which it says then.
         """
+        state, position = shipper.state, shipper._shipping
+        if state is not None and position is not None:
+            is_left = is_left or state.lsn > position.lsn
         error = shipper.error
         if error:
             self.done["error"] += 1
@@ -360,6 +365,7 @@ class World:
             self.crash: self.deaths,
             self.die: self.deaths,
             self.reopen: self.deaths,
+            self.let_go: self.gap_weight,
         }
         [action] = self.rng.choices(list(weights), list(weights.values()))
         action()
@@ -407,6 +413,11 @@ class World:
 
     def checkpoint(self) -> None:
         self.store.admin.checkpoint()
+
+    def let_go(self) -> None:
+        """More waits than the archive's limit allows: the archive has a gap."""
+        self.store._checkpointer.run(lets_go=True)
+        self.done["gap"] += 1
 
     # A schedule
 
@@ -464,13 +475,18 @@ class World:
         assert report.ok, report.findings
         number, state_hash = report.checked["number"], report.checked["state_hash"]
         assert found[-1].last_number == number
-        if not boundary:
+        is_whole = not self.done["gap"]
+        if is_whole and not boundary:
             before = [ShippedRecord(0, 0, record, b"") for record in self.first_records]
             every = list(records(read, found))
             assert [record.number for record in every] == [*range(len(before) + 1, number + 1)]
             assert folded_hash([*before, *every]) == state_hash
             self.done["records"] += len(every)
-        if bases and (boundary or self.rng.random() < 0.3):
+        if not is_whole:  # until there is a base behind the gap
+            vars(base_making)["open_objects"] = lambda url, env: self.archive
+            backup(self.store, URL, env=self.env)
+            bases = manifests(self.archive)
+        if bases and (boundary or not is_whole or self.rng.random() < 0.3):
             self.restore(number, state_hash)
         self.done["entries"] += found[-1].place
         self.done["merged"] += sum(name.startswith(format.MERGED) for name in self.archive.contents)

@@ -317,6 +317,42 @@ def test_merged_entries_are_verified(merged_archive: MemoryObjects, seed: int) -
     check_damage(merged_archive, name, data + b"\0")
 
 
+@pytest.mark.parametrize("places", [(0, (1 << 64) - 1), (1, 4), (2, 6), (1, 1 << 40)], ids=str)
+def test_merged_entries_of_other_places_are_refused(
+    merged_archive: MemoryObjects, places: tuple[int, int]
+) -> None:
+    """[EY1] A name that says so much is not believed."""
+    (name,) = (name for name in merged_archive.contents if name.startswith(format.MERGED))
+    changed = copy_of(merged_archive)
+    other = format.merged_name(*places)
+    changed.contents[other] = changed.contents.pop(name)
+    with pytest.raises(ArchiveCorrupt, match=other):
+        read_all(changed)
+
+
+def test_entries_that_are_merged_while_they_are_read_are_found(
+    archive: MemoryObjects, merged_archive: MemoryObjects
+) -> None:
+    """[EY4] Their names, and their records: those that were read before the merge and after it."""
+    objects = copy_of(archive)
+    read = ObjectReading(objects, None)
+    found = heads(objects, read)
+    expected = [record.record for record in records(read, found)]
+    names = named(objects, read, found)
+    for read_before in range(len(expected)):
+        objects.contents = dict(archive.contents)
+        cursor = records(read, found)
+        before = [next(cursor).record for _ in range(read_before)]
+        objects.contents = dict(merged_archive.contents)
+        assert [*before, *(record.record for record in cursor)] == expected
+    assert named(objects, read, found) == names
+    objects.contents = {
+        name: data for name, data in archive.contents.items() if not name.startswith(format.LOG)
+    }
+    with pytest.raises(ArchiveCorrupt, match=f"{format.entry_name(1)}.*missing"):
+        list(records(read, found))
+
+
 def test_blobs_are_verified(archive: MemoryObjects, seed: int) -> None:
     """[EY1] Each block of an attachment has to be the one that the record names."""
     (name,) = (name for name in archive.contents if name.startswith(format.BLOBS))
