@@ -88,7 +88,7 @@ class ShippingProcess:
         with reading(objects) as read:
             shipper = Shipper(self._store, objects, self._env, read)
             with closing(shipper):
-                bases = _BaseKeeping(self._store, objects, info.url, self._env)
+                bases = _BaseKeeping(self._store, objects, info.url, self._env, self._wake)
                 while not self._is_ending:
                     pause = shipper.step()
                     if shipper.is_over:
@@ -144,7 +144,9 @@ def ship_now(store: Store, seconds: float, *, env: Env | None = None) -> int:
 class _BaseKeeping:
     """Makes the bases of an archive when they are due, and cleans up after them (SG2)."""
 
-    def __init__(self, store: Store, objects: Objects, url: str, env: Env) -> None:
+    def __init__(self, store: Store, objects: Objects, url: str, env: Env, wake: WakeUp) -> None:
+        """`wake`: is set when one was made, or was found not to be due."""
+        self._wake = wake
         self._store = store
         self._objects = objects
         self._url = url
@@ -166,7 +168,6 @@ class _BaseKeeping:
             self._thread = None
         weight = self._weight
         if weight is not None:
-            shipper.base_number = weight.base_number
             weight = ArchiveWeight(
                 weight.base_number, weight.base_us, weight.base_bytes,
                 weight.entry_bytes + max(0, shipper.shipped_bytes - self._shipped_bytes),
@@ -183,12 +184,14 @@ class _BaseKeeping:
         try:
             if weight is None:
                 self._weight = self._found()
+                shipper.base_number = self._weight.base_number
                 self._shipped_bytes = shipper.shipped_bytes
                 self._due_at = 0.0
                 return
             shipped = shipper.shipped_bytes
             made = backup(self._store, self._url, env=self._env).backup
             self._weight = ArchiveWeight(made.number, made.time_us, made.bytes)
+            shipper.base_number = made.number
             self._shipped_bytes = shipped
             info = self._store.admin.archive()
             if info is not None and info.url == self._url and info.keep_seconds:
@@ -197,6 +200,8 @@ class _BaseKeeping:
             return
         except (QuireError, OSError) as error:
             _log.warning("no base of %s was made: %s", self._store.path, error)
+        finally:
+            self._wake.set()
 
     def _clean_up(self, shipper: Shipper, age: float) -> None:
         """Remove what is not kept, while the shipper goes on: the store says so first."""

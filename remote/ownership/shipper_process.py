@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from quire.env import Env
@@ -80,6 +79,7 @@ class ShipperProcess:
             self._process, self._start_at = None, 0.0
             return
         if process is not None:
+            process.release()
             self._process = None
             if process.status:
                 text = "the shipper of %s has ended (status %d): %s; it is started again"
@@ -114,7 +114,6 @@ class ShipperProcess:
             self._is_closed = True
             process, self._process = self._process, None
         if process is not None:
-            with suppress(OSError):
-                process.release()
+            process.release()
             if not process.wait(seconds):
                 process.kill()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from quire.calls.wake_up import Thread
@@ -59,7 +60,8 @@ class StartedProcess:
     def release(self) -> None:
         """End its standard input."""
         if self._process.stdin is not None:
-            self._process.stdin.close()
+            with suppress(OSError):  # it has ended by itself
+                self._process.stdin.close()
 
     def wait(self, seconds: float) -> bool:
         """Wait for its end, for so long at most; return True if it has ended."""
