@@ -22,7 +22,7 @@ from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 
-from quire.archive.objects import check_outside, open_objects
+from quire.archive.objects import Objects, check_outside, open_objects
 from quire.engine.checkpoints.store_building import StoreBuilder
 from quire.engine.checkpoints.store_files import errors_of_path
 from quire.engine.layout import Layout
@@ -86,11 +86,16 @@ def restore(
                 _remove_leftovers(machine, target)
             check_file_system(machine, target.parent, network=False)
             progress = report or (lambda done, expected: None)
-            return _restore(machine, target, point, read, progress)
+            return _restore(machine, target, point, objects, read, progress)
 
 
 def _restore(
-    env: Env, target: Layout, point: RestorePoint, read: ObjectReading, report: ReportProgress
+    env: Env,
+    target: Layout,
+    point: RestorePoint,
+    objects: Objects,
+    read: ObjectReading,
+    report: ReportProgress,
 ) -> RestoreReport:
     manifest = point.manifest
     built = Layout(f"{target.path}{RESTORING}{env.random_u64():016x}")
@@ -101,7 +106,7 @@ def _restore(
         try:
             base = _BaseRestoring(env, built, point, read, report)
             base.run(lock)
-            records = RecordRestoring(env, built, lock, point, read)
+            records = RecordRestoring(env, built, lock, point, objects, read)
             if manifest.history_number:
                 records.run(base.advance)
             with contradictions(manifest.state.name):

@@ -15,7 +15,13 @@ from quire.archive.objects import Objects
 from quire.engine.checkpoints.record_appending import parts_of
 from quire.engine.records import format as records_format
 from quire.env import Env
-from quire.errors import ArchiveCorrupt, ArchiveError, ArchiveRefused, StoreCorrupt
+from quire.errors import (
+    ArchiveCorrupt,
+    ArchiveError,
+    ArchiveRefused,
+    ObjectNotFound,
+    StoreCorrupt,
+)
 from quire.ltds import LtdsReader
 
 from . import format
@@ -110,9 +116,16 @@ class EntryCheck:
                     if part.kind == records_format.LTDS:
                         self._check_file(part.address, part.checksum, entry.store_id)
         except (ArchiveCorrupt, ArchiveRefused) as error:
-            self.findings.append(str(error))
+            if not self._is_removed(head, error):
+                self.findings.append(str(error))
         else:
             self.whole.append(head)
+
+    def _is_removed(self, head: EntryHead, error: ArchiveError) -> bool:
+        """Return True if what an entry names is gone as the entry is not needed any more (EC2)."""
+        if not isinstance(error.__context__, ObjectNotFound):
+            return False
+        return head.place <= newest_boundary(self._objects).boundary.place
 
     def _check_file(self, ltds_id: int, trailer: int, store_id: int) -> None:
         """Read a large transaction's file, if it was not read before. Raises ArchiveCorrupt."""

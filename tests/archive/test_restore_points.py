@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
 
-from quire.archive import backup, backups, restore
+from quire.archive import (
+    backup,
+    backups,
+    base_checking,
+    base_restoring,
+    format,
+    restore,
+    verify,
+)
 from quire.archive.base_restoring import RESTORING, remove_tree
-from quire.archive.objects import open_objects
+from quire.archive.limits import ENTRY_HEAD_READ_BYTES
+from quire.archive.objects import Objects, open_objects
 from quire.engine import EmbeddedStore as Store
 from quire.engine.layout import Layout
 from quire.errors import BackupNotFound, DiskFull
@@ -312,3 +321,39 @@ def test_sessions_and_prepared_transactions_are_as_at_the_point() -> None:
         assert restored.prepared.list() == []
         assert restored.session("caller").unfinished() == known
         assert restored.queue("q").messages == 3
+
+
+class MergingObjects:
+    """Objects whose entries are merged before the first of them is read as a whole."""
+
+    def __init__(self, inner: Objects, merge: Callable[[], object]) -> None:
+        self._inner = inner
+        self._merge: list[Callable[[], object]] = [merge]
+        self.url = inner.url
+        self.create, self.upload, self.overwrite = inner.create, inner.upload, inner.overwrite
+        self.size, self.list, self.delete, self.close = (
+            inner.size, inner.list, inner.delete, inner.close,
+        )  # fmt: skip
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        is_head = length == ENTRY_HEAD_READ_BYTES
+        if name.startswith(format.LOG) and not is_head and self._merge:
+            self._merge.pop()()
+        return self._inner.read(name, offset, length)
+
+
+@pytest.mark.parametrize("call", ["restore", "verify"])
+def test_entries_are_merged_meanwhile(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are looked for again: nothing is missing."""
+    made = timed()
+    objects = MergingObjects(
+        open_objects(ARCHIVE, made.env), lambda: [made.maker.merge(1, 3), made.maker.merge(4, 5)]
+    )
+    for module in (base_checking, base_restoring):
+        monkeypatch.setattr(module, "open_objects", lambda url, env: objects)
+    if call == "verify":
+        assert verify(ARCHIVE, env=made.env).findings == []
+    else:
+        assert restore(ARCHIVE, RESTORED, env=made.env).number == made.base + 6
+        assert messages(made.env, RESTORED) == 6
+    assert not objects._merge
