@@ -47,6 +47,8 @@ from .store_files import StoreFileReader
 
 _FAILURES = (ArchiveError, OSError, PositionLost, ResourceExhausted, StoreCorrupt, StoreVersion)
 """Errors that are reported, after which it is tried again (SH4)."""
+_FAST_FAILURES = (ArchiveRefused, PositionLost, StoreCorrupt)
+"""Errors of those which another shipper causes that is faster: it is tried again at once."""
 
 
 class Shipper:
@@ -92,27 +94,37 @@ class Shipper:
         if self.is_over:
             return ENTRY_SECONDS
         try:
-            if self._shipping is None or self._shipping.chain.history != state.history:
-                self.close()
-                self._shipping = None
-                self._shipping = self._begin(state)
-            shipped = self._shipping.number, self._shipping.lsn
-            place = self._shipping.chain.place
-            self._has_more = self._shipping.advance(state)
+            try:
+                has_moved = self._advance(state)
+            except _FAST_FAILURES:
+                newer = self._exchange()  # another shipper of this owner may have been faster
+                if (newer.lsn, newer.end_number) == (state.lsn, state.end_number):
+                    raise
+                has_moved = self._advance(newer)
         except _FAILURES as error:
             self.error = str(error)
             pause, self._pause = self._pause, min(2 * self._pause, MAX_SHIP_PAUSE_SECONDS)
             self._exchange()
             return pause
         self.error, self._pause = "", SHIP_PAUSE_SECONDS
-        if shipped != (self._shipping.number, self._shipping.lsn):
+        if has_moved:
             self._exchange()
-        if self._shipping.chain.place > place:
-            self._merging.add(self._shipping.chain.place, self._shipping.entry_bytes)
-        if self._has_more:
-            return 0.0
-        self._merging.step(self._shipping.chain.place)
-        return ENTRY_SECONDS
+        if not self._has_more and self._shipping is not None:
+            self._merging.step(self._shipping.chain.place)
+        return 0.0 if self._has_more else ENTRY_SECONDS
+
+    def _advance(self, state: ShippingState) -> bool:
+        """Make or adopt the next entry; True if the position has moved."""
+        if self._shipping is None or self._shipping.chain.history != state.history:
+            self.close()
+            self._shipping = None
+            self._shipping = self._begin(state)
+        shipping, place = self._shipping, self._shipping.chain.place
+        before = shipping.number, shipping.lsn
+        self._has_more = shipping.advance(state)
+        if shipping.chain.place > place:
+            self._merging.add(shipping.chain.place, shipping.entry_bytes)
+        return before != (shipping.number, shipping.lsn)
 
     def _exchange(self) -> ShippingState:
         """Report to the owner, and return its answer."""
