@@ -47,7 +47,7 @@ from .store_files import StoreFileReader
 
 _FAILURES = (ArchiveError, OSError, PositionLost, ResourceExhausted, StoreCorrupt, StoreVersion)
 """Errors that are reported, after which it is tried again (SH4)."""
-_FAST_FAILURES = (ArchiveRefused, PositionLost, StoreCorrupt)
+_FAST_FAILURES = (PositionLost, StoreCorrupt)
 """Errors of those which another shipper causes that is faster: it is tried again at once."""
 
 
@@ -151,8 +151,9 @@ class Shipper:
         chain = self._chain_from(state, tail)
         files = StoreFileReader(self._env, self._layout, state.store_id, state.segment_bytes)
         return _ShipperPosition(
-            self._env, self._layout, self._objects, self._read, self._log, files, state, chain, tail
-        )
+            self._env, self._layout, self._objects, self._read, self._log, files, state, chain,
+            tail, self._exchange,
+        )  # fmt: skip
 
     def _chain_from(self, state: ShippingState, tail: int) -> EntryChain:
         """Return the entry behind which the first one stands that has records after the state's."""
@@ -160,6 +161,8 @@ class Shipper:
         if not tail:
             return found
         newest = self._existing(tail)
+        if newest.head.last_number > state.end_number:  # another shipper knew a later end
+            state = self._exchange()
         check_own(newest, state, self._objects.url)
         if newest.head.last_number <= state.number:
             return _after(state, newest.head)
@@ -199,7 +202,9 @@ class _ShipperPosition:
         state: ShippingState,
         chain: EntryChain,
         tail: int,
+        ask: Callable[[], ShippingState],
     ) -> None:
+        """`tail`: the entries up to there are made; `ask` gives the owner's state of now."""
         self.lsn = state.lsn  # all before is shipped
         self.number = state.number  # of the latest record there
         self.chain = chain
@@ -210,7 +215,8 @@ class _ShipperPosition:
         self._read = read
         self._log = log
         self._files = files
-        self._tail = tail  # entries up to here are there already
+        self._tail = tail
+        self._ask = ask
         self._sent: set[str] = set()  # objects of the entry that is not made yet
         self.sent_bytes = 0  # of all objects
 
@@ -296,6 +302,8 @@ class _ShipperPosition:
     def _adopt(self, found: OpenedEntry, state: ShippingState) -> None:
         """Take an entry that is there for the own, if it is (SH3). Raises ArchiveRefused."""
         head, url = found.head, self._objects.url
+        if head.last_number > state.end_number:  # another shipper knew a later end
+            state = self._ask()
         check_own(found, state, url)
         if head.previous != self.chain.checksum:
             raise _refused(url, head, "follows another entry than the one that this store has made")

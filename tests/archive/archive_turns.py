@@ -295,8 +295,12 @@ class World:
     def check_error(self, shipper: Shipper, *, is_left: bool) -> None:
         """[7] A shipper may fail to reach the archive; nothing of the store is ever missing.
 
-        But for one that is left over, as the next one may have shipped it and let go of it.
+        But for one that is left over, or is slower than another one, which has shipped it and let
+        go of it.
         """
+        state, position = shipper.state, shipper._shipping
+        if state is not None and position is not None:
+            is_left = is_left or state.lsn > position.lsn
         error = shipper.error
         if error:
             self.done["error"] += 1
