@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from quire.errors import ArchiveCorrupt as ArchiveCorrupt
     from quire.errors import ArchiveError as ArchiveError
     from quire.errors import ArchiveFailed as ArchiveFailed
+    from quire.errors import ArchiveFull as ArchiveFull
     from quire.errors import ArchiveRefused as ArchiveRefused
     from quire.errors import BackupNotFound as BackupNotFound
     from quire.errors import CodecNotFound as CodecNotFound
@@ -210,6 +211,7 @@ else:
             "ArchiveCorrupt",
             "ArchiveError",
             "ArchiveFailed",
+            "ArchiveFull",
             "ArchiveRefused",
             "BackupNotFound",
             "CodecNotFound",

@@ -69,6 +69,7 @@ from quire.env import Env
 from quire.env.interpreter import Lock
 from quire.errors import DiskFull, ResourceExhausted
 from quire.limits import (
+    CHECKPOINT_ARCHIVE_BYTES,
     CHECKPOINT_ATTEMPTS_BYTES,
     CHECKPOINT_DIRECTORY_BYTES,
     CHECKPOINT_ENTRY_BYTES,
@@ -214,6 +215,8 @@ class KeptBack:
             total += files * (CHECKPOINT_ENTRY_BYTES + longest)
         for manager in places.managers:
             total += manager.space.most_map_bytes * self._maps
+        if places.unshipped.is_on:
+            total += CHECKPOINT_ARCHIVE_BYTES + CHECKPOINT_ENTRY_BYTES * len(places.managers)
         for record in list(state.durable.prepared.values()):
             total += len(pack_prepared(record)) * 4 // 3 + CHECKPOINT_ENTRY_BYTES
             total += len(record.sets) * CHECKPOINT_STATE_BYTES

@@ -52,6 +52,8 @@ from quire.errors import (
 )
 from quire.journal import pack_record, padded_bytes
 from quire.limits import (
+    CHECKPOINT_ARCHIVE_BYTES,
+    CHECKPOINT_ENTRY_BYTES,
     CHECKPOINT_INTERVAL_BYTES,
     SEQUENCE_SENDERS,
     STATE_DROP_BYTES,
@@ -144,8 +146,10 @@ def _growth_by(state: EngineState, made: CatalogChange) -> int:
     if made.body is None or made.type not in (QUEUE, SUBSCRIPTION, ARCHIVE):
         return 0
     if made.type == ARCHIVE:
-        begins = bool(made.body["url"]) and not state.places.unshipped.is_on
-        return begins * sum(each.space.most_map_bytes for each in state.places.managers)
+        if not made.body["url"] or state.places.unshipped.is_on:
+            return 0
+        maps = [each.space.most_map_bytes for each in state.places.managers]
+        return CHECKPOINT_ARCHIVE_BYTES + sum(maps) + CHECKPOINT_ENTRY_BYTES * len(maps)
     queue_id = made.key if made.type == QUEUE else int(made.body["queue_id"])
     queue = state.durable.queues.get(queue_id)
     if queue is None:

@@ -653,7 +653,8 @@ class Runner:
             self.store.admin.stop_archive()
         else:
             full = "gap" if action < 0.6 else "wait"
-            self.store.admin.set_archive("archive", limit=self.rng.choice(["1m", "1g"]), full=full)
+            limit = self.rng.choice(["64k", "200k", "1g"])
+            self.store.admin.set_archive("archive", limit=limit, full=full)
 
     def change(
         self, effect: Callable[[Model], None], action: Callable[[], Any], *, durable: bool = True

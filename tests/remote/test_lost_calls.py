@@ -47,7 +47,7 @@ CHANGING: dict[str, Callable[[RemoteStore], object]] = {
     "integration.end_lease": lambda store: store.integration.end_lease(1),
     "integration.ship": lambda store: store.integration.ship(),
     "integration.archive_boundary": lambda store: store.integration.archive_boundary(1),
-    "admin.set_archive": lambda store: store.admin.set_archive("s3://bucket/store"),
+    "admin.set_archive": lambda store: store.admin.set_archive("/proc/none/archive"),
     "admin.stop_archive": lambda store: store.admin.stop_archive(),
     "admin.checkpoint": lambda store: store.admin.checkpoint(),
 }

@@ -115,7 +115,7 @@ STORE: Calls = {
     "integration.end_lease": (lambda s: s.integration.end_lease(1), CHANGE),
     "integration.ship": (lambda s: s.integration.ship(), CHANGE),
     "integration.archive_boundary": (lambda s: s.integration.archive_boundary(1), CHANGE),
-    "admin.set_archive": (lambda s: s.admin.set_archive("s3://bucket/store"), CHANGE),
+    "admin.set_archive": (lambda s: s.admin.set_archive("/proc/none/archive"), CHANGE),
     "admin.archive": (lambda s: s.admin.archive(), LOOK),
     "admin.stop_archive": (lambda s: s.admin.stop_archive(), CHANGE),
     "admin.checkpoint": (lambda s: s.admin.checkpoint(), CHANGE),

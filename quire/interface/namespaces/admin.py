@@ -245,7 +245,10 @@ class Admin(Subject, path="admin"):
 
     @look
     def archive(self) -> ArchiveInfo | None:
-        """The archive that the store's records are shipped to; None: there is none."""
+        """The archive that the store's records are shipped to; None: there is none.
+
+        Raises StoreClosed.
+        """
 
     @change(again=True)
     def stop_archive(self, *, forget: bool = False) -> None:
