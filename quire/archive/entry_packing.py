@@ -50,6 +50,7 @@ class EntryChain(NamedTuple):
     history: int
     place: int  # of the latest entry; 0: there is none
     checksum: int  # its own
+    number: int  # of its last record
     last_us: int  # commit time of its last record
 
 

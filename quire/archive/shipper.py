@@ -118,7 +118,7 @@ class Shipper:
         if self._shipping is None or self._shipping.chain.history != state.history:
             self.close()
             self._shipping = None
-            self._shipping = self._begin(state)
+            self._shipping, state = self._begin(state)
         shipping, place = self._shipping, self._shipping.chain.place
         before = shipping.number, shipping.lsn
         self._has_more = shipping.advance(state)
@@ -143,26 +143,28 @@ class Shipper:
         self.is_over = not state.url or (before is not None and state.url != before.url)
         return state
 
-    def _begin(self, state: ShippingState) -> _ShipperPosition:
-        """Find the end of the log. Raises ArchiveError."""
+    def _begin(self, state: ShippingState) -> tuple[_ShipperPosition, ShippingState]:
+        """Find the end of the log; return the owner's state, too, if need be one of now.
+
+        Raises ArchiveError.
+        """
         check_outside(self._objects, self._env, self._layout.path)
         check_store(self._objects, self._env, state.store_id)
         tail = self._log.tail(state.place)
-        chain = self._chain_from(state, tail)
+        newest = self._existing(tail) if tail else None
+        if newest is not None and newest.head.last_number > state.end_number:
+            state = self._exchange()  # another shipper knew a later end
+        chain = _after(state, None) if newest is None else self._chain_from(state, newest)
         files = StoreFileReader(self._env, self._layout, state.store_id, state.segment_bytes)
-        return _ShipperPosition(
+        position = _ShipperPosition(
             self._env, self._layout, self._objects, self._read, self._log, files, state, chain,
             tail, self._exchange,
         )  # fmt: skip
+        return position, state
 
-    def _chain_from(self, state: ShippingState, tail: int) -> EntryChain:
+    def _chain_from(self, state: ShippingState, newest: OpenedEntry) -> EntryChain:
         """Return the entry behind which the first one stands that has records after the state's."""
-        found = _after(state, None)
-        if not tail:
-            return found
-        newest = self._existing(tail)
-        if newest.head.last_number > state.end_number:  # another shipper knew a later end
-            state = self._exchange()
+        found, tail = _after(state, None), newest.head.place
         check_own(newest, state, self._objects.url)
         if newest.head.last_number <= state.number:
             return _after(state, newest.head)
@@ -177,7 +179,7 @@ class Shipper:
             if head.last_number <= state.number:
                 return _after(state, head)
             found = EntryChain(
-                state.store_id, head.history, place - 1, head.previous, head.first_us
+                state.store_id, head.history, place - 1, head.previous, 0, head.first_us
             )
         return found
 
@@ -228,6 +230,7 @@ class _ShipperPosition:
         """Make or adopt the next entry; True if more is to be shipped."""
         if state.lsn > self.lsn:  # a gap (SH2), or another shipper was faster
             self.lsn, self.number = state.lsn, state.number
+        assert self.chain.number <= self.number
         place = self.chain.place + 1
         found = self._log.entry(place) if place <= self._tail else None
         if found is None:
@@ -243,7 +246,7 @@ class _ShipperPosition:
                 self.entry_bytes = len(data)
                 self.sent_bytes += len(data)
                 self.chain = self.chain._replace(
-                    place=place, checksum=digest, last_us=packer.last_us
+                    place=place, checksum=digest, number=packer.number, last_us=packer.last_us
                 )
                 return packer.is_full
         self._adopt(found, state)
@@ -371,5 +374,7 @@ def _refused(url: str, head: EntryHead, reason: str) -> ArchiveRefused:
 def _after(state: ShippingState, head: EntryHead | None) -> EntryChain:
     """Return the end of a log whose newest entry has the head."""
     if head is None:
-        return EntryChain(state.store_id, state.history, 0, 0, 0)
-    return EntryChain(state.store_id, head.history, head.place, head.checksum, head.last_us)
+        return EntryChain(state.store_id, state.history, 0, 0, 0, 0)
+    return EntryChain(
+        state.store_id, head.history, head.place, head.checksum, head.last_number, head.last_us
+    )

@@ -15,6 +15,7 @@ from quire.archive.object_reading import ObjectReading
 from quire.archive.objects import Objects, open_objects
 from quire.archive.shipper import Shipper
 from quire.engine import EmbeddedStore as Store
+from quire.reports.info import ShippingReport, ShippingState
 from quire.testing import SimEnv, enumerate_crashes
 from tests.archive.shipping_kit import URL, folded_hash, journal_records, ship_all, shipped
 from tests.archive.test_backup_and_restore import clock_machine, opened
@@ -151,6 +152,39 @@ def test_another_history_and_another_store_are_refused(seed: int) -> None:
     assert "quire archive set" in text
     other, _ = machine_with_store(seed + 1)
     assert "is the archive of store" in refusal(other, objects)
+
+
+class OlderAnswers:
+    """A store whose first answer to a shipper is one from before."""
+
+    def __init__(self, store: Store, answer: ShippingState) -> None:
+        self.path = store.path
+        self.integration = self
+        self._store = store
+        self._answers = [answer]
+
+    def ship(self, report: ShippingReport | None) -> ShippingState:
+        """Report to the owner."""
+        now = self._store.integration.ship(report)
+        return self._answers.pop() if self._answers else now
+
+
+def test_a_shipper_that_is_slower_than_another_goes_on_behind_it(seed: int) -> None:
+    """[SH3] With an answer of the owner from before: no record is shipped twice, none refused."""
+    env, objects = machine_with_store(seed)
+    with opened(env) as store:
+        put(store, 3)
+        answer = store.integration.ship()
+        put(store, 3)
+        ship_all(Shipper(store, objects, env))
+        older: Any = OlderAnswers(store, answer)
+        slower = Shipper(older, objects, env)
+        put(store, 3)
+        ship_all(slower)
+        assert slower.state is not None
+        assert slower.state.number == told(store)[0]
+    numbers = [record.number for record in shipped(objects)]
+    assert numbers == list(range(numbers[0], numbers[-1] + 1))
 
 
 def test_a_gap_is_gone_over(seed: int) -> None:
