@@ -30,7 +30,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 export SPARK_LOCAL_IP ?= 127.0.0.1
 export SPARK_LOCAL_HOSTNAME ?= localhost
 
-.PHONY: help setup java demo test test-long test-newest test-spark-versions test-portable durations check format docs reference crash simulate-archive recovery fuzz faults bench bench-commit clean
+.PHONY: help setup java demo test test-long test-newest test-spark-versions test-portable durations check format docs reference check-archive crash simulate-archive recovery fuzz faults bench bench-commit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,13 @@ reference: $(STAMP) ## Build the pages and the reference of the interface: build
 
 crash: $(STAMP) ## Run the crash tests for long (ROUNDS=500 SEED=random)
 	$(BIN)/python -m pytest -m crash --forms all --cases all --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+check-archive: $(STAMP) ## Check archives over two servers of S3, which it installs in build/ (needs go for one)
+	test -x build/moto/bin/moto_server || { $(BIN)/python -m venv build/moto && build/moto/bin/pip install -q 'moto[server]==5.2.5'; }
+	test -x build/bin/versitygw || ! command -v go || \
+		GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+	MOTO_SERVER=build/moto/bin/moto_server VERSITYGW=build/bin/versitygw \
+		$(BIN)/python -m pytest -q -rs tests/archive/bucket_suite.py
 
 simulate-archive: $(STAMP) ## Run schedules of an archived store, its shippers and bases (COUNT=50000 SEED=1)
 	$(BIN)/python -m tests.archive.archive_turns --count $(or $(COUNT),50000) --first $(or $(SEED),1)

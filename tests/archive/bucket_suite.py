@@ -12,12 +12,13 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.error
-import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -51,19 +52,17 @@ def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_PROFILE", raising=False)
 
 
-@pytest.fixture(scope="session")
-def moto_url() -> Iterator[str]:
-    """A server of moto, which this run has started; MOTO_SERVER names its command."""
-    command = shutil.which(os.environ.get("MOTO_SERVER", "moto_server"))
-    if command is None:
-        pytest.skip("needs moto's server: install moto[server] elsewhere, and set MOTO_SERVER")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [command, "-H", "127.0.0.1", "-p", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+class S3Server(NamedTuple):
+    """A server of S3 that this run has started."""
+
+    url: str
+    make_bucket: Callable[[str], object]
+
+
+@contextmanager
+def started(command: list[str], port: int) -> Iterator[str]:
+    """A server on a port of this machine, for the length of a block; its URL."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + STARTED_SECONDS
         while time.monotonic() < deadline:
@@ -77,15 +76,43 @@ def moto_url() -> Iterator[str]:
         process.wait(STARTED_SECONDS)
 
 
+def program(variable: str, name: str, advice: str) -> str:
+    """The path of a server's program; the environment may name another one."""
+    found = shutil.which(os.environ.get(variable, name))
+    if found is None:
+        pytest.skip(f"needs {name}: {advice}, and set {variable} (`make check-archive` does)")
+    return found
+
+
+@pytest.fixture(scope="session", params=["moto", "versitygw"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[S3Server]:
+    """One of two servers: a mock, and one that keeps its objects in a directory."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    if request.param == "moto":
+        moto = program("MOTO_SERVER", "moto_server", "install moto[server] elsewhere")
+        with started([moto, "-H", "127.0.0.1", "-p", str(port)], port) as url:
+
+            def put_bucket(name: str) -> None:
+                urlopen(Request(f"{url}/{name}", method="PUT")).close()
+
+            yield S3Server(url, put_bucket)
+        return
+    gateway = program("VERSITYGW", "versitygw", "build it of its Go module")
+    root = tmp_path_factory.mktemp("buckets")
+    command = [gateway, "--access", "key", "--secret", SECRET, "--port", f"127.0.0.1:{port}"]
+    with started([*command, "posix", str(root)], port) as url:
+        yield S3Server(url, lambda name: (root / name).mkdir())
+
+
 @pytest.fixture
-def objects(
-    moto_url: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Objects:
+def objects(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Objects:
     """Objects in a bucket of this test's own."""
     bucket = f"bucket-{OsEnv().random_u64():016x}"
-    with urllib.request.urlopen(urllib.request.Request(f"{moto_url}/{bucket}", method="PUT")):
-        pass
-    monkeypatch.setenv("AWS_ENDPOINT_URL", moto_url)
+    server.make_bucket(bucket)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
     return open_objects(f"s3://{bucket}/archives/store", OsEnv())
 
 

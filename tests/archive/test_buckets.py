@@ -18,13 +18,20 @@ SUITE = "tests/archive/bucket_suite.py"
 
 
 def test_the_suite_of_object_stores() -> None:
-    """It passes; what needs a server of S3 is left out without one, and says so."""
+    """It passes; what needs a server of S3 is left out without one, and says so.
+
+    The second server is for `make check-archive`.
+    """
     if find_spec("obstore") is None:  # which must not be loaded here
         pytest.skip("needs the extra `archive`")
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", SUITE]
     suite = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert suite.returncode == 0, suite.stdout + suite.stderr
-    left_out = [line for line in suite.stdout.splitlines() if line.startswith("SKIPPED")]
+    left_out = [
+        line
+        for line in suite.stdout.splitlines()
+        if line.startswith("SKIPPED") and "versitygw" not in line
+    ]
     if left_out:
         pytest.skip(f"passed, but for: {left_out[0]}")
 
