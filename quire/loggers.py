@@ -2,7 +2,7 @@
 
 | logger | tells of |
 |---|---|
-| `quire.archive` | gaps of an archive, and why nothing can be shipped to it |
+| `quire.archive` | gaps of an archive, why nothing is shipped, damage that a restore avoids |
 | `quire.callbacks` | callbacks of programs that raised, listeners that have ended |
 | `quire.databases` | messages of an outbox that were refused, and what a relay waits for |
 | `quire.opening` | an owner that serves: the lines of `quire serve` |

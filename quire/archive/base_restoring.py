@@ -10,6 +10,7 @@ Once it is verified it gets its name.
   that of the store which was backed up.
 - BR3: it has no archive: the entry of its catalog is removed by a record of its own. So it never
   writes into the archive of the store that it is of, whose later records are others.
+- BR4: where a base is found damaged, an older one is taken from which entries go on to the point.
 - Memory holds the state's document, a table, the reads under way, and some blocks.
 """
 
@@ -21,6 +22,7 @@ import re
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
+from typing import Final
 
 from quire.archive.objects import Objects, check_outside, open_objects
 from quire.engine.checkpoints.store_building import StoreBuilder
@@ -41,6 +43,7 @@ from quire.errors import (
     StoreFailed,
     StoreLocked,
 )
+from quire.loggers import log_warning, logger
 from quire.moments import Moment
 from quire.rows.open_block import open_block
 
@@ -51,7 +54,9 @@ from .manifest import Manifest, ReportProgress, RestoreReport, StoredObject
 from .object_reading import ByteStream, ObjectReading, contradictions, damaged, reading
 from .record_restoring import RecordRestoring, check_file, check_state, write_file
 
-RESTORING = ".restoring-"
+_log: Final = logger("quire.archive")
+
+RESTORING: Final = ".restoring-"
 
 
 def restore(
@@ -80,13 +85,19 @@ def restore(
     with closing(open_objects(url, machine)) as objects:
         check_outside(objects, machine, target.path)
         with reading(objects) as read:
-            point = choose(objects, read, number, time)
+            points = choose(objects, read, number, time)
             with errors_of_path(target):
                 _make_free(machine, target)
                 _remove_leftovers(machine, target)
             check_file_system(machine, target.parent, network=False)
             progress = report or (lambda done, expected: None)
-            return _restore(machine, target, point, objects, read, progress)
+            *others, last = points  # (BR4)
+            for point in others:
+                try:
+                    return _restore(machine, target, point, objects, read, progress)
+                except ArchiveCorrupt as error:
+                    log_warning(_log, "%s; an older backup is taken", error)
+            return _restore(machine, target, last, objects, read, progress)
 
 
 def _restore(

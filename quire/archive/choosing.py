@@ -47,12 +47,13 @@ def no_backup(url: str) -> BackupNotFound:
 
 def choose(
     objects: Objects, read: ObjectReading, number: int | None, time: Moment | None
-) -> RestorePoint:
-    """Return the way to a record, to the latest record up to a time, or to the latest one of all.
+) -> list[RestorePoint]:
+    """Return the ways to a record, to the latest record up to a time, or to the latest one of all.
 
-    It begins with the newest base that is not after it. Where that is of no continuous archive the
-    point is its own record. Raises BackupNotFound for what is not covered, ArchiveCorrupt where the
-    base that is needed is damaged, InvalidArgument.
+    The first one begins with the newest base that is not after it. Where that is of no continuous
+    archive the point is its own record; else older bases from which entries go on to the same point
+    follow, in case that one is damaged. Raises BackupNotFound for what is not covered,
+    ArchiveCorrupt where the manifest that is needed is damaged, InvalidArgument.
     """
     if number is not None and (not is_int(number) or number < 0):
         raise InvalidArgument(f"number {number!r:.100}: give that of a record, as `backups` has it")
@@ -74,13 +75,31 @@ def choose(
     _check_damaged(found, window, number, time_us)
     if window is None:
         raise _not_covered(objects.url, "", covered)
-    wanted = [
+    return [
+        RestorePoint(each.manifest, each.info, _wanted(each, number, time_us), number, time_us)
+        for each in (window, *_older(covered, window, number))
+    ]
+
+
+def _older(covered: Sequence[Window], window: Window, number: int | None) -> list[Window]:
+    """Return the older bases from which entries go on to the same point, the newest first."""
+    end = window.info.until_number if number is None else number
+    return [
+        each
+        for each in reversed(covered[: covered.index(window)])
+        if each.manifest.history_number == window.manifest.history_number
+        and each.heads
+        and each.info.until_number >= end
+    ]
+
+
+def _wanted(window: Window, number: int | None, time_us: int | None) -> list[EntryHead]:
+    return [
         head
         for head in window.heads
         if (number is None or head.first_number <= number)
         and (time_us is None or head.first_us <= time_us)
     ]
-    return RestorePoint(window.manifest, window.info, wanted, number, time_us)
 
 
 def _by_number(covered: Sequence[Window], number: int) -> Window | None:

@@ -176,8 +176,8 @@ def reading(objects: Objects) -> Iterator[ObjectReading]:
 def damaged(name: str, reason: str) -> ArchiveCorrupt:
     """Return the error for an object that is not what its manifest says."""
     return ArchiveCorrupt(
-        f"the archive's object {name} is damaged: {reason}; restore another backup (`quire "
-        "backups` lists them), and make a new one"
+        f"the archive's object {name} is damaged: {reason}; restore an earlier point, or "
+        "another backup (`quire backups` lists them), and make a new one"
     )
 
 

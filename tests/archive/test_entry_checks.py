@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -158,3 +159,26 @@ def test_a_damaged_entry_hides_no_later_base(small: SmallArchive) -> None:
     [info] = backups(ARCHIVE, env=env)
     assert info.until_number == small.base.number + 5
     assert format.entry_name(6) in info.end
+
+
+def test_an_older_base_is_taken_where_one_is_damaged(
+    small: SmallArchive, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Entries go on from it to the same point (BR4): so nothing is lost, and a log line says so."""
+    env = small.env.crash(outcome="kept")
+    with opened(env, page_size=4096) as store:
+        newer = backup(store, ARCHIVE, env=env).backup
+    [state] = [path for path in objects(env) if path.endswith("/state") and newer.base in path]
+    env.corrupt(state, 100)
+    findings = verify(ARCHIVE, env=env).damage
+    assert [finding for finding in findings if "cannot be restored" in finding] == []
+    points: list[dict[str, Any]] = [{}, {"number": newer.number}, {"time": newer.time_us}]
+    for index, at in enumerate(points):
+        caplog.clear()
+        made = restore(ARCHIVE, f"{RESTORED}{index}", env=env, **at)
+        assert (made.number, made.backup.base) == (newer.number, small.base.base)
+        assert "an older backup is taken" in caplog.text
+        assert messages(env, f"{RESTORED}{index}") == small.count
+    env.corrupt(f"{ARCHIVE}/{format.entry_name(6)}", 120)
+    with pytest.raises(ArchiveCorrupt, match=format.entry_name(6)):
+        restore(ARCHIVE, f"{RESTORED}-no", env=env)
