@@ -14,9 +14,9 @@ from quire.engine.records import format as records
 from quire.errors import ArchiveCorrupt, ArchiveRefused, BackupNotFound
 from quire.journal.format import RECORD_HEADER, RECORD_HEADER_BYTES
 from quire.testing import SimEnv
-from tests.archive.test_backup_and_restore import ARCHIVE, RESTORED
+from tests.archive.test_backup_and_restore import ARCHIVE, RESTORED, objects
 from tests.archive.test_entry_checks import PUTS, SmallArchive
-from tests.archive.test_hostile_archives import rewrite
+from tests.archive.test_hostile_archives import rewrite, sealed
 
 HEAD = format.ENTRY_HEAD.size
 NAME = format.ENTRY_NAME.size
@@ -76,6 +76,35 @@ def test_any_bytes_of_an_entry_are_refused(small: SmallArchive, seed: int, round
         rewrite(env, path, sealed_entry(data))
         refused += check(env)
     assert refused
+
+
+@pytest.mark.fuzz
+@pytest.mark.promise(13)
+def test_any_bytes_of_merged_entries_are_refused(
+    small: SmallArchive, seed: int, rounds: int
+) -> None:
+    """Of their index, whose checksum is right; and of a boundary and a blob."""
+    rng, refused = random.Random(seed), 0
+    [merged] = [path for path in objects(small.env) if f"/{format.MERGED}" in path]
+    [blob] = [path for path in objects(small.env) if f"/{format.BLOBS}" in path]
+    for number in range(rounds):
+        env = small.env.crash(outcome="kept")
+        path = (merged, merged, blob)[number % 3]
+        data = bytearray(env.contents(path))
+        entries, names = format.MERGED_HEAD.unpack_from(data)[7:9]
+        end = format.MERGED_HEAD.size + format.ENTRY_HEAD.size * entries + NAME * names
+        offset = rng.randrange(8, (end if path == merged else len(data)) - 4)
+        data[offset : offset + 4] = rng.choice([b"\xff" * 4, bytes(4), rng.randbytes(4)])
+        if path == merged:
+            end = min(end, len(data))
+            struct.pack_into("<Q", data, 0, checksum(memoryview(data)[8:end]))
+        rewrite(env, path, bytes(data))
+        boundary = f"{ARCHIVE}/{format.boundary_name(1)}"
+        env.make_directory(f"{ARCHIVE}/boundary")
+        env.open_file(boundary, create=True).close()
+        rewrite(env, boundary, rng.choice([b"", b"x" * 100, sealed(b'{"version":1,"place":-1}')]))
+        refused += check(env)
+    assert rounds < 3 or refused
 
 
 def changed(record: bytearray, kind: int, flags: int, body: bytes) -> None:
