@@ -33,7 +33,7 @@ from quire.moments import Duration
 
 from . import format
 from .boundaries import Boundary, newest_boundary
-from .entry_reading import EntryHead, ShippedRecord, heads, named, records_beside
+from .entry_reading import EntryHead, ShippedRecord, heads, named, records
 from .limits import BOUNDARY_SECONDS, ENTRY_SECONDS, UNNAMED_AGE_SECONDS
 from .manifest import BackupInfo, FoundManifest, manifests, names_of, own_objects, sealed
 from .object_reading import ObjectReading, reading
@@ -149,7 +149,7 @@ class ArchiveCleaning:
         ]
         return any(
             noted_place(record) >= self._boundary.place
-            for record in records_beside(self._objects, self._read, later)
+            for record in records(self._read, later)
             if record.number > self._noted_after
         )
 

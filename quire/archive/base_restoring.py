@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from typing import Final
 
-from quire.archive.objects import Objects, check_outside, open_objects
+from quire.archive.objects import check_outside, open_objects
 from quire.engine.checkpoints.store_building import StoreBuilder
 from quire.engine.checkpoints.store_files import errors_of_path
 from quire.engine.layout import Layout
@@ -94,17 +94,16 @@ def restore(
             *others, last = points  # (BR4)
             for point in others:
                 try:
-                    return _restore(machine, target, point, objects, read, progress)
+                    return _restore(machine, target, point, read, progress)
                 except ArchiveCorrupt as error:
                     log_warning(_log, "%s; an older backup is taken", error)
-            return _restore(machine, target, last, objects, read, progress)
+            return _restore(machine, target, last, read, progress)
 
 
 def _restore(
     env: Env,
     target: Layout,
     point: RestorePoint,
-    objects: Objects,
     read: ObjectReading,
     report: ReportProgress,
 ) -> RestoreReport:
@@ -117,7 +116,7 @@ def _restore(
         try:
             base = _BaseRestoring(env, built, point, read, report)
             base.run(lock)
-            records = RecordRestoring(env, built, lock, point, objects, read)
+            records = RecordRestoring(env, built, lock, point, read)
             if manifest.history_number:
                 records.run(base.advance)
             with contradictions(manifest.state.name):

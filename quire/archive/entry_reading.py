@@ -163,40 +163,6 @@ def records(read: ObjectReading, heads: Sequence[EntryHead]) -> Iterator[Shipped
         before = head
 
 
-def records_beside(
-    objects: Objects, read: ObjectReading, heads: Sequence[EntryHead]
-) -> Iterator[ShippedRecord]:
-    """Yield records as `records` does, though entries are merged meanwhile."""
-    rest: Sequence[EntryHead] = list(heads)
-    number = 0
-    while rest:
-        try:
-            for record in records(read, rest):
-                if record.number > number:
-                    yield record
-                    number = record.number
-        except ArchiveCorrupt as error:
-            if not isinstance(error.__context__, ObjectNotFound):
-                raise
-            rest = [head for head in rest if head.last_number > number]
-            found = _located(objects, read, rest)
-            if found == rest:
-                raise
-            rest = found
-        else:
-            return
-
-
-def _located(
-    objects: Objects, read: ObjectReading, wanted: Sequence[EntryHead]
-) -> Sequence[EntryHead]:
-    """Return the same entries where they are now; as they were, if some are not there any more."""
-    now = {head.place: head for head in heads(objects, read, {})}
-    found = [now[head.place] for head in wanted if head.place in now]
-    is_same = [head.checksum for head in found] == [head.checksum for head in wanted]
-    return found if is_same else wanted
-
-
 def check_follows(before: EntryHead | None, head: EntryHead) -> None:
     """Raise ArchiveCorrupt unless an entry is the next one behind the other."""
     if before is None:

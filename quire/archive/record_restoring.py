@@ -10,7 +10,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from contextlib import closing
 
-from quire.archive.objects import Objects
 from quire.engine.checkpoints.record_appending import RecordAppender
 from quire.engine.layout import Layout
 from quire.env import Env, FileLock
@@ -19,7 +18,7 @@ from quire.ltds import LtdsReader, path_of
 
 from . import format
 from .choosing import RestorePoint
-from .entry_reading import records_beside
+from .entry_reading import records
 from .manifest import Manifest
 from .object_reading import ObjectReading, contradictions, damaged
 
@@ -33,14 +32,12 @@ class RecordRestoring:
         built: Layout,
         lock: FileLock,
         point: RestorePoint,
-        objects: Objects,
         read: ObjectReading,
     ) -> None:
         self._env = env
         self._built = built
         self._lock = lock
         self._point = point
-        self._objects = objects
         self._read = read
         self._store_id = int(point.manifest.store_id, 16)
         self.number = point.manifest.number  # of the latest record
@@ -57,7 +54,7 @@ class RecordRestoring:
             with contradictions(name):
                 state_hash = appender.state_hash()
             check_state(manifest, appender.number, state_hash, manifest.number)
-            for record in records_beside(self._objects, self._read, point.heads):
+            for record in records(self._read, point.heads):
                 time_us = max(time_us, record.time_us)
                 if record.number <= manifest.number:
                     continue
