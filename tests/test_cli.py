@@ -275,6 +275,15 @@ def test_prepared_transactions_are_decided(quire: Terminal) -> None:
     assert quire("browse", "t") == "1\n2\n"
 
 
+def test_status_tells_of_the_archive(quire: Terminal) -> None:
+    """How much waits to be shipped, and where to."""
+    with open_store(quire.path, create=False, share=False) as store:
+        store.admin.set_archive("/proc/none/archive")
+        store.put("w", b"1")
+    lines = quire("status").splitlines()
+    assert lines[2].startswith("archive /proc/none/archive: 1 record not shipped, ")
+
+
 def test_status_verify_and_checkpoint(quire: Terminal) -> None:
     """The state for people and for programs; verify says ok."""
     quire("put", "w", "1", "2")

@@ -60,11 +60,26 @@ def _print_short(
     )
     for name in (name for name, is_on in switches.items() if not is_on):
         print(f"{name} are stopped in all queues: quire enable lets them in again")
+    if "archive" in status:
+        _print_archive(status["archive"])
     if status["maintenance_error"] is not None:
         print(f"the maintenance fails: {status['maintenance_error']}")
     if status["queues"]:
         print()
         print_queues(queues)
+
+
+def _print_archive(archive: dict[str, Any]) -> None:
+    print(
+        f"archive {archive['url']}: {counted(archive['lag_records'], 'record')} not shipped, "
+        f"{archive['lag_bytes'] + archive['held_bytes']:,} bytes wait for it"
+    )
+    if archive["error"]:
+        print(f"nothing can be shipped now: {archive['error']}")
+    if archive["gap_since"]:
+        print(f"records were let go of unshipped since {archive['gap_since']}")
+    if archive["puts_wait"]:
+        print("puts wait for that")
 
 
 def _disable(options: argparse.Namespace) -> None:
