@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Final
 
@@ -13,6 +14,7 @@ from quire.engine.checkpoints.store_files import Opened
 from quire.engine.commits.definitions import Definitions
 from quire.engine.state.catalog import ARCHIVE, ARCHIVE_NUMBER, CatalogChange
 from quire.engine.transactions.context import Context
+from quire.env import Env
 from quire.env.memory_env import MemoryEnv
 from quire.errors import InvalidArgument, ResourceExhausted
 from quire.loggers import log_warning, logger
@@ -32,6 +34,14 @@ def check_report(report: object) -> ShippingReport | None:
     return found
 
 
+def absolute_url(url: str, env: Env) -> str:
+    """Return the URL; of a path below the current directory, which each process has another of."""
+    if url.startswith("/") or _SCHEME.match(url):
+        return url
+    return env.real_path(url)
+
+
+_SCHEME: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 _log: Final = logger("quire.archive")
 
 
@@ -60,6 +70,7 @@ class Shipping:
         """Raises as `Admin.set_archive`."""
         if isinstance(self._opened.ownership.env.machine, MemoryEnv):
             raise InvalidArgument("a store in memory has no files to ship from: open one at a path")
+        url = absolute_url(url, self._opened.ownership.env.machine)
         made: list[ArchiveInfo] = []
 
         def prepare() -> list[CatalogChange]:

@@ -176,4 +176,6 @@ def _not_covered(url: str, point: str, covered: Sequence[Window]) -> BackupNotFo
 
 
 def _time_text(time_us: int) -> str:
-    return f"{datetime.fromtimestamp(time_us / 1e6, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    """Return a time exactly: a time that is cut is before the point that it is to name."""
+    time = datetime.fromtimestamp(time_us // 1_000_000, UTC)
+    return f"{time.replace(microsecond=time_us % 1_000_000):%Y-%m-%dT%H:%M:%S.%fZ}"

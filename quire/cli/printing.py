@@ -66,6 +66,12 @@ def moment_text(time_us: int | None) -> str:
     return f"{datetime.fromtimestamp(time_us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
+def exact_moment_text(time_us: int) -> str:
+    """Return the time in UTC with microseconds, so that it names the same moment when given."""
+    time = datetime.fromtimestamp(time_us // 1_000_000, UTC)
+    return f"{time.replace(microsecond=time_us % 1_000_000):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
 def payload_start(payload: bytes) -> str:
     """Return the payload as far as a line of a table has room for it; what is not printable is
     escaped.

@@ -61,6 +61,48 @@ def test_commands(store_path: str, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "1 findings of damage" in errors
 
 
+def test_the_times_of_the_listing_name_its_points(
+    store_path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A time of the listing, and of an error, given as it stands there, is that very record."""
+    place, restored = str(tmp_path / "archive"), str(tmp_path / "restored.quire")
+    run(capsys, "create-queue", store_path, "orders")
+    run(capsys, "backup", store_path, place)
+    _, row = run(capsys, "backups", place).splitlines()
+    time, _, _, until_time, *_ = row.split()
+    errors = run(capsys, "restore", place, restored, "--at", "2001-01-01", status=ExitStatus.ERROR)
+    assert f"the earliest one is of record 1 ({time})" in errors
+    shown = run(capsys, "restore", place, restored, "--at", time)
+    assert shown == f"restored {restored}: record 1 ({until_time}), verified\n"
+
+
+def test_an_archive_is_set_at_the_place_that_was_seen(
+    store_path: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A relative path stays that of the directory where it was given; one in the store is none."""
+    there, elsewhere = tmp_path / "there", tmp_path / "elsewhere"
+    there.mkdir()
+    elsewhere.mkdir()
+    run(capsys, "create-queue", store_path, "orders")
+    errors = run(capsys, "archive", "set", store_path, f"{store_path}/in", status=ExitStatus.ERROR)
+    assert "one in the other's directory" in errors
+    run(capsys, "archive", "set", store_path, "file:archive", status=ExitStatus.ERROR)
+    monkeypatch.chdir(there)
+    place = str(there / "archive")
+    assert place in run(capsys, "archive", "set", store_path, "archive")
+    with open_store(store_path, create=False) as store:
+        assert store.admin.set_archive("archive").url == place
+        assert store.admin.set_archive("s3://bucket/x").url == "s3://bucket/x"
+        store.admin.set_archive(place)
+    monkeypatch.chdir(elsewhere)
+    run(capsys, "archive", "ship", store_path)
+    assert archive.backups(place)
+    assert not [*elsewhere.iterdir()]
+
+
 @pytest.mark.parametrize("store", WITH_CALLBACKS, indirect=True)
 def test_every_form_of_a_store_is_backed_up(store: AnyStore, tmp_path: Path) -> None:
     """By the process that owns it, or one that has joined it, while others put and get."""

@@ -31,7 +31,7 @@ def archived(env: SimEnv, **options: Any) -> tuple[Store, Archive]:
     """A store with a queue and an archive that has all of it."""
     store = open_store(env, **options)
     store.create_queue("work", kind="work")
-    store.admin.set_archive("archive")
+    store.admin.set_archive("/archive")
     archive = Archive(store.integration.ship().number)
     ship(env, store, archive)
     return store, archive
@@ -155,7 +155,7 @@ def test_an_archive_that_is_stopped_lets_go_of_all(seed: int, *, crashes: bool) 
         assert "archive" not in store.status()
         store = open_store(env.crash(outcome="lost"))
         drain_all(store)
-    store.admin.set_archive("another")
+    store.admin.set_archive("/another")
     assert held_bytes(store) == 0
     state = store.integration.ship()
     assert (state.gap, state.number) == (True, state.end_number)
@@ -166,12 +166,12 @@ def test_a_report_to_another_archive_is_passed_over(seed: int) -> None:
     """A shipper that has not heard yet that the archive is another one lets nothing go."""
     env = new_machine(seed)
     store, _ = archived(env)
-    store.admin.set_archive("another")
+    store.admin.set_archive("/another")
     put_and_get(store)
     end = store.integration.ship()
-    store.integration.ship(ShippingReport(end.end_lsn, end.end_number, 1, url="archive"))
+    store.integration.ship(ShippingReport(end.end_lsn, end.end_number, 1, url="/archive"))
     assert held_bytes(store) >= len(LARGE)
-    store.integration.ship(ShippingReport(end.end_lsn, end.end_number, 1, url="another"))
+    store.integration.ship(ShippingReport(end.end_lsn, end.end_number, 1, url="/another"))
     assert held_bytes(store) == 0
 
 
@@ -179,7 +179,7 @@ def test_over_its_limit_an_archive_has_a_gap(seed: int, caplog: pytest.LogCaptur
     """The store goes on; status and log say since when, until a base has what was let go of."""
     env = new_machine(seed)
     store, archive = archived(env)
-    store.admin.set_archive("archive", limit=256 << 10, full="gap")
+    store.admin.set_archive("/archive", limit=256 << 10, full="gap")
     assert store.status()["archive"]["gap_since"] is None
     with caplog.at_level(logging.WARNING, "quire.archive"):
         for _ in range(60):
@@ -202,7 +202,7 @@ def test_over_its_limit_puts_wait(seed: int) -> None:
     """For as long as for a full queue; gets, rollbacks and open transactions go on."""
     env = new_machine(seed)
     store, archive = archived(env)
-    store.admin.set_archive("archive", limit=256 << 10, full="wait")
+    store.admin.set_archive("/archive", limit=256 << 10, full="wait")
     open_one = store.transaction()
     open_one.put("work", b"before")
     with suppress(ArchiveFull):

@@ -593,7 +593,7 @@ class Runner:
         if self.archived and self.store.admin.archive() is None:
             self.workload.operation = "set an archive"
             with suppress(DiskFull):
-                self.store.admin.set_archive("archive")
+                self.store.admin.set_archive("/archive")
             return
         if len(names) < 3:
             self.workload.operation = "create"
@@ -654,7 +654,7 @@ class Runner:
         else:
             full = "gap" if action < 0.6 else "wait"
             limit = self.rng.choice(["64k", "200k", "1g"])
-            self.store.admin.set_archive("archive", limit=limit, full=full)
+            self.store.admin.set_archive("/archive", limit=limit, full=full)
 
     def change(
         self, effect: Callable[[Model], None], action: Callable[[], Any], *, durable: bool = True

@@ -36,7 +36,8 @@ def open_objects(url: str | os.PathLike[str], env: Env) -> Objects:
         )
     if not url or not parts.scheme:
         return DirectoryObjects(_checked_path(url, env), env)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost") and not parts.query:
+    is_local = parts.netloc in ("", "localhost") and parts.path.startswith("/")
+    if parts.scheme == "file" and is_local and not parts.query:
         return DirectoryObjects(_checked_path(unquote(parts.path), env), env)
     if parts.scheme in SCHEMES:
         return RetriedObjects(BucketObjects(url), env)

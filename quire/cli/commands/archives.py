@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.cli.command import ARCHIVE, JSON, Command, ExitStatus, argument
 from quire.cli.opened_store import opened
-from quire.cli.printing import counted, moment_text, print_json, print_listing
+from quire.cli.printing import counted, exact_moment_text, print_json, print_listing
 from quire.cli.typed_values import record_or_moment, seconds, size
 from quire.env import OsEnv
 from quire.libraries.late_imports import importing
@@ -49,10 +49,10 @@ def _list(options: argparse.Namespace) -> None:
         raise no_backup(options.path)
     rows = (
         (
-            moment_text(each.time_us),
+            exact_moment_text(each.time_us),
             str(each.number),
             "-" if each.damage else str(each.until_number),
-            "-" if each.damage else moment_text(each.until_us),
+            "-" if each.damage else exact_moment_text(each.until_us),
             f"{each.bytes:,}",
             each.damage or each.state_hash + (f", then {each.end}" if each.end else ""),
         )
@@ -73,7 +73,8 @@ def _restore(options: argparse.Namespace) -> None:
         print_json(made)
         return
     print(
-        f"restored {options.target}: record {made.number} ({moment_text(made.time_us)}), verified"
+        f"restored {options.target}: record {made.number} ({exact_moment_text(made.time_us)}), "
+        "verified"
     )
 
 
@@ -122,20 +123,27 @@ def _progress(doing: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _set(options: argparse.Namespace) -> None:
-    check_url(options.url)
+    url = checked_url(options.url, options.path)
     chosen = {"limit": options.limit, "full": options.full, "keep": options.keep}
     settings = {name: value for name, value in chosen.items() if value is not None}
     with opened(options) as store:
-        info = store.admin.set_archive(options.url, **settings)
+        info = store.admin.set_archive(url, **settings)
     _print_archive(options, info)
 
 
-def check_url(url: str) -> None:
-    """Raise for a place where no archive can be, now that somebody sees it."""
-    with importing():
-        from quire.archive.objects import open_objects
+def checked_url(url: str, path: str) -> str:
+    """Return the URL of an archive for the store at `path`, whatever the directory of its owner.
 
-    open_objects(url, OsEnv()).close()
+    Raises InvalidArgument for a place where none can be, now that somebody sees it.
+    """
+    with importing():
+        from quire.archive.objects import check_outside, open_objects
+        from quire.engine.upkeep.shipping import absolute_url
+
+    env = OsEnv()
+    with closing(open_objects(url, env)) as objects:
+        check_outside(objects, env, path)
+    return absolute_url(url, env)
 
 
 def _show(options: argparse.Namespace) -> int | None:

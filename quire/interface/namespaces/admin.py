@@ -240,7 +240,8 @@ class Admin(Subject, path="admin"):
         happens: "gap" lets go of it, so that the archive has a gap until its next base; with "wait"
         puts wait as for a full queue, then raise ArchiveFull, while gets and rollbacks go on.
         `keep`: how long restore points are kept; None: for ever. Another `url` is another archive,
-        which begins now. Raises InvalidArgument, also for a store in memory.
+        which begins now; a relative path counts from the current directory of the store's owner.
+        Raises InvalidArgument, also for a store in memory.
         """
 
     @look
