@@ -254,6 +254,25 @@ def test_a_full_disk_is_read_on(seed: int) -> None:
     drain_all(store)
 
 
+def test_an_archive_is_stopped_on_a_full_disk(seed: int) -> None:
+    """It makes room: what waits is let go of. It cannot be set there."""
+    env = new_machine(seed)
+    store, _ = archived(env)
+    put_and_get(store)
+    env.capacity_bytes = env.used_bytes()
+    with suppress(DiskFull):
+        for _ in range(9000):
+            put_and_get(store)
+    store.admin.stop_archive()
+    assert "archive" not in store.status()
+    for _ in range(9):
+        store.admin.checkpoint()
+    assert store.status()["journal"]["segments"] <= 2
+    assert store.admin.verify().ok
+    env.capacity_bytes = None
+    drain_all(store)
+
+
 # Canaries -----------------------------------------------------------------------------------------
 
 CAUGHT = (Exception, pytest.fail.Exception)
