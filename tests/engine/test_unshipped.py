@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.engine.checkpoints import snapshot
+from quire.engine.checkpoints import snapshot, space_maps
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.pages.unshipped_places import UnshippedPlaces
 from quire.errors import ArchiveFull, DiskFull
@@ -291,7 +291,7 @@ def test_canary_what_waits_is_left_out_of_checkpoints(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An engine that hands out after a crash what nobody has shipped is caught."""
-    document = snapshot.unshipped_document
+    document = space_maps.unshipped_document
 
     def without_places(*args: Any) -> dict[str, Any]:
         found = document(*args)
