@@ -69,7 +69,7 @@ def verify(url: str | os.PathLike[str], *, env: Env | None = None) -> Report:
 def _check_store(objects: Objects, found: Sequence[FoundManifest], report: Report) -> None:
     """Check the object that says whose archive it is."""
     try:
-        read_store(objects)
+        store_id = f"{read_store(objects):016x}"
     except ObjectNotFound:
         if found:
             report.findings.append(
@@ -77,6 +77,14 @@ def _check_store(objects: Objects, found: Sequence[FoundManifest], report: Repor
             )
     except (ArchiveCorrupt, ArchiveRefused) as error:
         report.findings.append(str(error))
+    else:
+        report.findings.extend(
+            f"the archive's object {format.STORE} is that of store {store_id}, and backup "
+            f"{each.info.base} is of store {each.manifest.store_id}: two archives were mixed; copy "
+            "each of them anew to a place of its own"
+            for each in found
+            if each.manifest is not None and each.manifest.store_id != store_id
+        )
 
 
 def _lost_points(

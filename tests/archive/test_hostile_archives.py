@@ -136,6 +136,19 @@ def test_a_manifest_that_cannot_be_is_damage(machine: SimEnv, number: int) -> No
     check_refused(env)
 
 
+def test_the_object_of_another_archive_that_says_whose_it_is(machine: SimEnv) -> None:
+    """It is whole, and names another store than the backups beside it: `verify` tells of each."""
+    env = machine.crash(outcome="kept")
+    store_id = document(env)["store_id"]
+    other = f"{int(store_id, 16) ^ 1:016x}"
+    text = msgspec.json.encode({"store_id": other, "made_us": 0, "version": 1})
+    rewrite(env, f"{ARCHIVE}/store", sealed(text))
+    report = verify(ARCHIVE, env=env)
+    for info in backups(ARCHIVE, env=env):
+        words = f"object store is that of store {other}, and backup {info.base} is of store"
+        assert any(f"{words} {store_id}" in found for found in report.damage), report.findings
+
+
 @pytest.mark.parametrize("data", [b"", b"\n", b"x" * 10_000, DEEP, sealed(DEEP), sealed(b"7")])
 def test_garbage_is_no_manifest(machine: SimEnv, data: bytes) -> None:
     """Such as one of many brackets."""
