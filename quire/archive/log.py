@@ -4,7 +4,8 @@
   is read: there are the own bytes, which is success; others, which are handed back; or nothing, and
   it is tried again.
 - LG2: places are dense above the last merged entries, and the newest entry is never removed: so the
-  end of the log is found by steps that double, then by halving, never by the order of a listing.
+  end of the log is found from the highest place that is listed, by steps that double, then by
+  halving, never by the order of a listing. Where somebody has removed one, the end is behind it.
 """
 
 from __future__ import annotations
@@ -79,22 +80,15 @@ class EntryLog:
             if format.is_name(info.name)
         }
 
-    def tail(self, hint: int) -> int:
-        """Return the place of the newest entry; 0: there is none. `hint`: one not behind it (LG2).
-
-        Raises ArchiveFailed.
-        """
+    def tail(self) -> int:
+        """Return the place of the newest entry; 0: there is none (LG2). Raises ArchiveFailed."""
         while True:
             self.look()
             merged = max((format.places_of(name)[1] for name in self._merged), default=0)
-            low = max(hint, merged)
-            if not low or (low != merged and not self._is_single(low)):
-                low = max(merged, self._listed_tail())
-            low = self._gallop(low)
+            low = self._gallop(max(merged, self._listed_tail()))
             self.look()  # entries that were looked for may be merged by now
             if all(format.places_of(name)[1] <= low for name in self._merged):
                 return low
-            hint = 0
 
     def is_merged(self, place: int) -> bool:
         """Return True if an entry is merged, as it was when `look` was called last."""
@@ -121,7 +115,7 @@ class EntryLog:
         return low
 
     def _listed_tail(self) -> int:
-        """Return the highest place that a listing shows, where no hint is right."""
+        """Return the highest place that a listing shows."""
         listed = self._objects.list(format.LOG)
         return max(
             (format.place_of(each.name) for each in listed if format.is_name(each.name)), default=0

@@ -150,7 +150,7 @@ class Shipper:
         """
         check_outside(self._objects, self._env, self._layout.path)
         check_store(self._objects, self._env, state.store_id)
-        tail = self._log.tail(state.place)
+        tail = self._log.tail()
         newest = self._existing(tail) if tail else None
         if newest is not None and newest.head.last_number > state.end_number:
             state = self._exchange()  # another shipper knew a later end
@@ -233,6 +233,8 @@ class _ShipperPosition:
         assert self.chain.number <= self.number
         place = self.chain.place + 1
         found = self._log.entry(place) if place <= self._tail else None
+        if found is None and place < self._tail:
+            found = self._behind_hole(place)
         if found is None:
             packer = self._pack(state)
             if packer.is_empty:  # nothing but groups without numbers
@@ -251,6 +253,21 @@ class _ShipperPosition:
                 return packer.is_full
         self._adopt(found, state)
         return True
+
+    def _behind_hole(self, place: int) -> OpenedEntry | None:
+        """Go on behind an entry that somebody has removed: one made anew has other records (SH3).
+
+        None: there is none up to the tail.
+        """
+        for later in range(place + 1, self._tail + 1):
+            found = self._log.entry(later)
+            if found is not None:
+                head = found.head
+                self.chain = self.chain._replace(
+                    place=later - 1, checksum=head.previous, last_us=head.first_us
+                )
+                return found
+        return None
 
     def _go_on(self, lsn: int, number: int) -> None:
         self.lsn, self.number = lsn, number

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quire.archive import format
-from quire.archive.entry_reading import ShippedRecord, heads, named
+from quire.archive.entry_reading import ShippedRecord, heads, named, records
 from quire.archive.limits import MERGED_SECONDS
 from quire.archive.object_reading import ObjectReading
 from quire.archive.objects import Objects, open_objects
@@ -115,6 +115,33 @@ def test_entries_that_are_there_are_adopted(seed: int) -> None:
         assert len(objects.contents) == len(names) + 1
         numbers = [record.number for record in shipped(objects)]
         assert numbers == list(range(numbers[0], numbers[-1] + 1))
+
+
+@pytest.mark.parametrize("removed", [1, 2], ids=["one", "two"])
+def test_a_hole_before_the_newest_entry_is_left(seed: int, removed: int) -> None:
+    """[SH3] After a crash that has lost the position: what is behind is adopted, and followed."""
+    env, objects = machine_with_store(seed)
+    with opened(env) as store:
+        shipper = Shipper(store, objects, env)
+        first = store.integration.ship().place + 1
+        for payload in (b"a", b"b", b"c"):
+            put(store, 2, payload)
+            ship_all(shipper)
+        env = env.if_it_crashed(seed=seed)
+    holes = {format.entry_name(first + n) for n in range(removed)}
+    for name in holes:
+        del objects.contents[name]
+    with opened(env) as store:
+        shipper = Shipper(store, objects, env)
+        ship_all(shipper)
+        put(store, 2)
+        ship_all(shipper)
+        number, _ = told(store)
+        read = ObjectReading(objects, None)
+        behind = [head for head in heads(objects, read) if head.place >= first + removed]
+        assert [record.number for record in records(read, behind)][-1] == number
+    assert behind[-1].place == first + 3
+    assert holes.isdisjoint(objects.contents)
 
 
 def test_an_older_copy_of_the_store_is_refused(seed: int) -> None:
