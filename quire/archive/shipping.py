@@ -3,8 +3,8 @@
 `python -m quire.archive.shipping PATH`, started by the store's owner, which watches it (see
 `quire.remote.ownership.shipper_process`). It joins the store, and never owns one.
 
-- SG1: it ends when its standard input does, and ships what is there before; or when the owner is
-  gone, or the store has no archive any more.
+- SG1: it ends when its standard input does, or has a byte, and ships what is there before; or when
+  the owner is gone, or the store has no archive any more.
 - SG2: a second thread makes bases, and cleans up after them: entries go on meanwhile. A base that
   cannot be made is tried again later.
 """
@@ -224,7 +224,7 @@ class _BaseKeeping:
 
 
 def main(path: str) -> None:
-    """Ship the records of the store at the path until standard input ends (SG1)."""
+    """Ship the records of the store at the path until standard input ends or has a byte (SG1)."""
     env = OsEnv()
     store = join(env, path)
     if store is None:
@@ -237,7 +237,7 @@ def main(path: str) -> None:
 
 def _await_end(process: ShippingProcess) -> None:
     with suppress(OSError, ValueError):
-        sys.stdin.buffer.read()
+        sys.stdin.buffer.read(1)
     process.end()
 
 

@@ -24,8 +24,8 @@ class StartedProcess:
     def __init__(
         self, env: Env, path: str, arguments: Sequence[str], log: str, *, ends_with_us: bool = False
     ) -> None:
-        """`log`: the name of its log. `ends_with_us`: its standard input ends with this process, or
-        when `release` is called, and its log begins anew."""
+        """`log`: the name of its log. `ends_with_us`: its standard input ends with this process,
+        and has a byte when `release` is called; its log begins anew."""
         self._log = os.path.join(make_run_directory(env, os.path.abspath(path)), log)
         self._process = subprocess.Popen(
             [
@@ -58,9 +58,11 @@ class StartedProcess:
         return self._process.poll() or 0
 
     def release(self) -> None:
-        """End its standard input."""
+        """Have it end: a byte says so, as a forked child may hold its standard input open."""
         if self._process.stdin is not None:
-            with suppress(OSError):  # it has ended by itself
+            with suppress(OSError, ValueError):  # it has ended by itself, or is told already
+                self._process.stdin.write(b"\n")
+            with suppress(OSError):
                 self._process.stdin.close()
 
     def wait(self, seconds: float) -> bool:

@@ -13,6 +13,7 @@ import pytest
 import quire
 from quire import archive
 from quire.opening import open_or_serve
+from quire.remote.limits import LAST_SHIPPING_SECONDS
 from tests.kit.children import child
 from tests.kit.waiting import eventually, wait_for_end
 
@@ -27,6 +28,28 @@ with quire.open(sys.argv[1]) as store:
         store.put("orders", b"%08d" % number)
         number += 1
         print(number, flush=True)
+"""
+FORKS = """
+import os, sys, time, quire
+store = quire.open(sys.argv[1])
+store.create_queue("orders", kind="work")
+store.admin.set_archive(sys.argv[2])
+for number in range(5):
+    store.put("orders", b"%08d" % number)
+while not (store.status()["archive"].get("base_number") and os.path.exists(sys.argv[2])):
+    time.sleep(0.05)
+other = os.fork()
+if not other:
+    time.sleep(60)
+    os._exit(0)
+print("forked", flush=True)
+sys.stdin.readline()
+process_id = store.status()["archive"]["process_id"]
+begun = time.monotonic()
+store.close()
+seconds = time.monotonic() - begun
+os.kill(other, 9)
+print(os.waitpid(other, 0)[1] == 9, seconds, flush=True)
 """
 
 
@@ -123,6 +146,17 @@ def test_no_shipper_keeps_an_owner_process_up(tmp_path: Path) -> None:
     assert wait_for_end(owner)
     assert wait_for_end(process_id)
     assert restored(tmp_path / "archive", tmp_path / "restored") == [0, 1, 2]
+
+
+def test_a_forked_child_keeps_no_shipper_up(tmp_path: Path) -> None:
+    """It has the shipper's standard input, too: the shipper ends by itself at the close (SP3)."""
+    with child(FORKS, str(tmp_path / "store"), str(tmp_path / "archive")) as owner:
+        assert owner.line() == "forked"
+        owner.say("close")
+        status, seconds = owner.line().split()
+    assert status == "True"
+    assert float(seconds) < LAST_SHIPPING_SECONDS
+    assert restored(tmp_path / "archive", tmp_path / "restored") == list(range(5))
 
 
 def test_a_shipper_ends_when_the_archive_is_taken_off(tmp_path: Path) -> None:
