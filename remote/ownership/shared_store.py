@@ -104,6 +104,8 @@ class SharedStore(EmbeddedStore):
         if self._server is not None:
             defer_signals(self._server.close)
         super().close()
+        if self._shipper is not None:  # one that was started meanwhile
+            self._shipper.close(seconds=0.0)
 
     def _give_up(self) -> bool:
         if self._shipper is not None:

@@ -75,12 +75,13 @@ class ShipperProcess:
                 _log.warning("the shipper of %s does not answer: it is started again", self._path)
                 process.kill()
             return
-        if not self._is_wanted():
-            self._process, self._start_at = None, 0.0
-            return
         if process is not None:
             process.release()
             self._process = None
+        if not self._is_wanted():
+            self._start_at = 0.0
+            return
+        if process is not None:
             if process.status:
                 text = "the shipper of %s has ended (status %d): %s; it is started again"
                 _log.warning(text, self._path, process.status, process.last_log_line())

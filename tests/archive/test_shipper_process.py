@@ -159,6 +159,27 @@ def test_a_forked_child_keeps_no_shipper_up(tmp_path: Path) -> None:
     assert restored(tmp_path / "archive", tmp_path / "restored") == list(range(5))
 
 
+def test_a_shipper_that_is_started_during_a_close_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The maintenance goes on until the server is closed, and may start one (SP1)."""
+    store: Any = quire.open(tmp_path / "store")
+    server = store._server
+    close, started = server.close, []
+
+    def close_late() -> None:
+        if not started:
+            store.admin.set_archive(str(tmp_path / "archive"))
+            store._look()
+            started.append(store._shipper._process)
+        close()
+
+    monkeypatch.setattr(server, "close", close_late)
+    store.close()
+    assert store._shipper._process is None
+    assert wait_for_end(started[0].process_id)
+
+
 def test_a_shipper_ends_when_the_archive_is_taken_off(tmp_path: Path) -> None:
     """What is put after that is not in the archive."""
     with quire.open(tmp_path / "store") as store:
