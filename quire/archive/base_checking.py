@@ -47,9 +47,10 @@ def verify(url: str | os.PathLike[str], *, env: Env | None = None) -> Report:
             entries.know_file(name)
         entries.run()
         report.findings.extend([*entries.findings, *_lost_points(found, whole, entries)])
-        named, unnamed = names_of(found) | entries.names, 0
+        named, unnamed = names_of(found) | entries.names, list[str]()
         for listed in own_objects(objects, (*format.OF_BASES, format.BLOBS)):
-            unnamed += listed.name not in named
+            if listed.name not in named:
+                unnamed.append(listed.name)
     report.checked.update(
         backups=len(found),
         entries=len(entries.all),
@@ -58,8 +59,8 @@ def verify(url: str | os.PathLike[str], *, env: Env | None = None) -> Report:
     )
     if unnamed:
         text = (
-            f"{unnamed} objects are of no backup: one is being made, or was broken off; "
-            "`quire backup ... --keep 7d` removes them when they are a day old"
+            f"{len(unnamed)} objects are of no backup, {unnamed[0]} the first: one is being made, "
+            "or was broken off; `quire backup ... --keep 7d` removes them when they are a day old"
         )
         report.findings.append(text)
         report.warnings.append(text)

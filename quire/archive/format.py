@@ -13,6 +13,7 @@ released then. It needs nothing of any other base but files of large transaction
     merged/<first>-<last>      the entries of these places, 16 hex digits each, in one object
     blobs/<id>                 an attachment that is not in its entry, or an entry's records; 16 random hex digits
     boundary/<n>               a sealed document, n as 16 hex digits, from 1; the highest n counts
+    probe/<id>                 made and deleted before "store" is made, to try what the place promises
 
 <base> is the number of the latest record in it as 16 hex digits, a dash, and 16 random hex digits.
 

@@ -136,6 +136,15 @@ def test_a_manifest_that_cannot_be_is_damage(machine: SimEnv, number: int) -> No
     check_refused(env)
 
 
+def test_a_backup_without_a_manifest_is_told_of(machine: SimEnv) -> None:
+    """It is no backup any more; the warning names an object of it."""
+    env = machine.crash(outcome="kept")
+    gone = newest(env)
+    env.remove(gone)
+    [warning] = verify(ARCHIVE, env=env).warnings
+    assert f"bases/{gone.split('/')[-2]}/" in warning
+
+
 def test_the_object_of_another_archive_that_says_whose_it_is(machine: SimEnv) -> None:
     """It is whole, and names another store than the backups beside it: `verify` tells of each."""
     env = machine.crash(outcome="kept")
