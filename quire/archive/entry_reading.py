@@ -521,8 +521,9 @@ def _blob(read: ObjectReading, name: str, size: int) -> bytes:
     pieces, end = [], 0
     if size <= MAX_UPLOAD_BYTES:
         starts = range(0, size, READ_BYTES)
-        for _, data in read.spans(
-            ObjectSpan(name, at, min(READ_BYTES, size - at)) for at in starts
+        for _, data in read.spans(  # the last one with a byte more, so that a longer one is found
+            ObjectSpan(name, at, READ_BYTES if at + READ_BYTES < size else size - at + 1)
+            for at in starts
         ):
             pieces.append(data)
             end += len(data)
