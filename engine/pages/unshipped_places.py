@@ -74,7 +74,8 @@ class UnshippedPlaces:
         self.is_on = False
         self.position: ShippedPosition | None = None  # None: recovery does not know it
         self.since_us = 0  # when the archive was set
-        self.gap = False  # records before `position` were never shipped, and no base has them
+        self.gap = False  # records up to `_gap_number` were never shipped, and no base has them
+        self._gap_number = 0
         self.gap_since_us = 0  # when something was let go of unshipped at last; 0: since no base
         self.base_number = 0
         self.error = ""
@@ -109,7 +110,7 @@ class UnshippedPlaces:
                 return False
             if self.is_on:
                 self.position, self.since_us = self._end(), self._now_us()
-                self.shipped_us = self.since_us
+                self._gap_number, self.shipped_us = self.position.number, self.since_us
             return True
 
     def follow(self, end: Callable[[], ShippedPosition]) -> None:
@@ -129,6 +130,7 @@ class UnshippedPlaces:
                     found.files |= released.files
             elif self.is_on:
                 self.position, self.since_us = end, self.shipped_us
+                self._gap_number = end.number
             self._waiting.clear()
             return found
 
@@ -218,7 +220,7 @@ class UnshippedPlaces:
                 place = max(position.place, report.place)
                 self.position = position = ShippedPosition(report.lsn, report.number, place)
             self.base_number = max(self.base_number, report.base_number)
-            if self.gap and self.base_number >= position.number:
+            if self.gap and self.base_number >= self._gap_number:
                 self.gap, self.gap_since_us = False, 0
             self.error = report.error
             return position.lsn
@@ -261,7 +263,7 @@ class UnshippedPlaces:
         """A checkpoint that lets go of it is durable (US4)."""
         with self._lock:
             if self.position is not None and self.position.lsn <= snapshot.position.lsn:
-                self.position = snapshot.position
+                self.position, self._gap_number = snapshot.position, snapshot.position.number
                 self.gap, self.gap_since_us = True, snapshot.gap_since_us
 
     def restore(self, document: Mapping[str, Any], pages: Iterable[tuple[int, int]]) -> list[int]:
@@ -270,6 +272,7 @@ class UnshippedPlaces:
         Raises KeyError, TypeError or ValueError for what contradicts itself.
         """
         self.position = ShippedPosition(*(int(n) for n in document["position"]))
+        self._gap_number = self.position.number  # or before: then it was shipped meanwhile
         self.gap, self.gap_since_us = bool(document["gap"]), int(document["gap_since_us"])
         self.since_us, self.base_number = int(document["since_us"]), int(document["base_number"])
         files = [int(name, 16) for name in document["files"]]

@@ -133,8 +133,10 @@ def ship_now(store: Store, seconds: float, *, env: Env | None = None) -> int:
         if not ship_rest(shipper, machine, seconds):
             text = shipper.error or f"not all was shipped in {seconds:g} s"
             raise ArchiveFailed(f"{text}; {store.path} goes on, try again")
+        whole = [each.info.number for each in manifests(objects) if each.manifest is not None]
+        shipper.base_number = max(whole, default=0)
+        shipper.step()  # the owner need not know of that base
         state = shipper.state
-        whole = any(each.manifest is not None for each in manifests(objects))
         if not whole or (state is not None and state.gap):
             shipper.base_number = backup(store, info.url, env=machine).backup.number
             ship_rest(shipper, machine, seconds)
@@ -186,7 +188,9 @@ class _BaseKeeping:
                 self._weight = self._found()
                 shipper.base_number = self._weight.base_number
                 self._shipped_bytes = shipper.shipped_bytes
-                self._due_at = 0.0
+                # The owner is told first: it knows whether that base ends a gap.
+                told_at = self._env.monotonic() + ENTRY_SECONDS
+                self._due_at = told_at if self._weight.base_us else 0.0
                 return
             shipped = shipper.shipped_bytes
             made = backup(self._store, self._url, env=self._env).backup

@@ -294,7 +294,7 @@ class ShippingState(Struct, frozen=True):
     lsn: int  # where to go on: as last reported, or as the checkpoint says, or, after a gap, later
     number: int  # of the latest record before `lsn`
     place: int  # a hint: no entry at or before it is missing, but for merged and removed ones
-    gap: bool  # records up to `number` were not shipped: a base is needed that has at least that
+    gap: bool  # records before one up to `number` were not shipped, and no base has these yet
 
 
 class Report(Struct, frozen=True):

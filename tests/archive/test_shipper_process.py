@@ -12,6 +12,7 @@ import pytest
 
 import quire
 from quire import archive
+from quire.archive.shipping import ship_now
 from quire.opening import open_or_serve
 from quire.remote.limits import LAST_SHIPPING_SECONDS
 from tests.kit.children import child
@@ -99,6 +100,20 @@ def test_a_shipper_that_is_killed_is_started_again(tmp_path: Path) -> None:
             eventually(lambda: shipped(store).get("process_id") not in (None, process_id))  # noqa: B023 - called at once
         eventually(lambda: shipped(store)["lag_records"] == 0 and shipped(store)["base_number"])
     assert restored(tmp_path / "archive", tmp_path / "restored") == list(range(20))
+
+
+def test_a_store_that_is_opened_again_needs_no_new_base(tmp_path: Path) -> None:
+    """The base that is there is found, whether a checkpoint knows of it or not."""
+    for turn in range(2):
+        with quire.open(tmp_path / "store") as store:
+            if turn == 0:
+                store.admin.set_archive(str(tmp_path / "archive"))
+            put(store, turn, turn + 1)
+            eventually(lambda: shipped(store)["base_number"] and not shipped(store)["lag_records"])
+            put(store, 10 + turn, 11 + turn)
+        with quire.open(tmp_path / "store") as store:
+            ship_now(store, 20.0)
+    assert len(archive.backups(tmp_path / "archive")) == 1
 
 
 def test_a_shipper_ends_with_a_killed_owner(tmp_path: Path) -> None:

@@ -175,6 +175,19 @@ def test_a_report_to_another_archive_is_passed_over(seed: int) -> None:
     assert held_bytes(store) == 0
 
 
+def test_a_base_behind_what_is_shipped_meanwhile_ends_a_gap(seed: int) -> None:
+    """[US4] Also one that is older than what a busy store has shipped while it was made."""
+    env = new_machine(seed)
+    store, _ = archived(env)
+    store.admin.set_archive("/another")
+    first = store.integration.ship()
+    put_and_get(store)
+    end = store.integration.ship()
+    for base_number, gap in ((first.number - 1, True), (first.number, False)):
+        report = ShippingReport(end.end_lsn, end.end_number, 1, base_number)
+        assert store.integration.ship(report).gap == gap
+
+
 def test_over_its_limit_an_archive_has_a_gap(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     """The store goes on; status and log say since when, until a base has what was let go of."""
     env = new_machine(seed)
