@@ -12,7 +12,7 @@ from typing import NamedTuple
 from quire.archive.objects import Objects, open_objects
 from quire.arguments import is_int
 from quire.env import Env, check_env
-from quire.errors import ArchiveCorrupt, BackupNotFound, InvalidArgument
+from quire.errors import ArchiveCorrupt, ArchiveError, BackupNotFound, InvalidArgument
 from quire.moments import Moment, check_moment
 
 from .entry_reading import EntryHead, heads
@@ -37,7 +37,8 @@ def backups(url: str | os.PathLike[str], *, env: Env | None = None) -> list[Back
     One whose manifest is damaged has the reason in `damage`. Raises ArchiveFailed.
     """
     with closing(open_objects(url, check_env(env))) as objects, reading(objects) as read:
-        return infos(manifests(objects), heads(objects, read, {}))
+        damage: dict[str, ArchiveError] = {}
+        return infos(manifests(objects), heads(objects, read, damage), damage)
 
 
 def no_backup(url: str) -> BackupNotFound:
@@ -63,7 +64,8 @@ def choose(
     found = manifests(objects)
     if not found:
         raise no_backup(objects.url)
-    covered = windows(found, heads(objects, read, {}))
+    damage: dict[str, ArchiveError] = {}
+    covered = windows(found, heads(objects, read, damage), damage)
     if number is not None:
         window = _by_number(covered, number)
         if window is not None and number > window.info.until_number and window.is_continuous:

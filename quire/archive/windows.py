@@ -8,17 +8,21 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from quire.errors import ArchiveCorrupt
+from quire.errors import ArchiveCorrupt, ArchiveError
 
+from . import format
 from .entry_reading import EntryHead, check_follows
 from .manifest import BackupInfo, FoundManifest, Manifest
 
 GAP = "gap"
+Damage: TypeAlias = Mapping[str, ArchiveError]
+NO_DAMAGE: Final[Damage] = MappingProxyType({})
 
 
 class Window(NamedTuple):
@@ -43,15 +47,22 @@ class _EntryRun(NamedTuple):
     end: str
 
 
-def windows(found: Iterable[FoundManifest], heads: Sequence[EntryHead]) -> list[Window]:
-    """Return the window of each base whose manifest is whole, in their order (WI1)."""
-    runs = list(_runs(heads))
+def windows(
+    found: Iterable[FoundManifest], heads: Sequence[EntryHead], damage: Damage = NO_DAMAGE
+) -> list[Window]:
+    """Return the window of each base whose manifest is whole, in their order (WI1).
+
+    `damage`: of objects with entries that are left out of the heads, by name.
+    """
+    runs = list(_runs(heads, damage))
     return [_window(each.manifest, each.info, runs) for each in found if each.manifest is not None]
 
 
-def infos(found: Iterable[FoundManifest], heads: Sequence[EntryHead]) -> list[BackupInfo]:
-    """Return all bases as they are listed, damaged ones too."""
-    known = {window.manifest.base: window.info for window in windows(found, heads)}
+def infos(
+    found: Iterable[FoundManifest], heads: Sequence[EntryHead], damage: Damage = NO_DAMAGE
+) -> list[BackupInfo]:
+    """Return all bases as they are listed, damaged ones too. `damage`: as for `windows`."""
+    known = {window.manifest.base: window.info for window in windows(found, heads, damage)}
     return [known.get(each.info.base, each.info) for each in found]
 
 
@@ -71,7 +82,7 @@ def _window(manifest: Manifest, info: BackupInfo, runs: Sequence[_EntryRun]) -> 
     return Window(manifest, info, ())
 
 
-def _runs(heads: Sequence[EntryHead]) -> Iterable[_EntryRun]:
+def _runs(heads: Sequence[EntryHead], damage: Damage) -> Iterable[_EntryRun]:
     run: list[EntryHead] = []
     for head in heads:
         if run:
@@ -81,7 +92,16 @@ def _runs(heads: Sequence[EntryHead]) -> Iterable[_EntryRun]:
                 run = []
         run.append(head)
     if run:
-        yield _EntryRun(run, [each.last_number for each in run], "")
+        later = [
+            name for name in damage if format.is_name(name) and _last_place(name) > run[-1].place
+        ]
+        end = str(damage[min(later, key=_last_place)]) if later else ""
+        yield _EntryRun(run, [each.last_number for each in run], end)
+
+
+def _last_place(name: str) -> int:
+    """Return the place of the last entry that an object has by its name."""
+    return format.places_of(name)[1] if name.startswith(format.MERGED) else format.place_of(name)
 
 
 def _break_between(before: EntryHead, head: EntryHead) -> str:

@@ -156,6 +156,16 @@ def test_a_boundary_is_checked(small: SmallArchive) -> None:
     assert any(name in finding for finding in verify(ARCHIVE, env=env).damage)
 
 
+def test_a_damaged_newest_entry_is_told_of(small: SmallArchive) -> None:
+    """The listing says why records end before it, and no time behind them is taken for covered."""
+    env = small.env.crash(outcome="kept")
+    name = format.entry_name(PUTS)
+    env.corrupt(f"{ARCHIVE}/{name}", 50, 1)  # in its head
+    assert name in backups(ARCHIVE, env=env)[-1].end
+    with pytest.raises(BackupNotFound):
+        restore(ARCHIVE, RESTORED, time=4e9, env=env)
+
+
 def test_a_damaged_entry_hides_no_later_base(small: SmallArchive) -> None:
     """The listing says where a window ends, and why."""
     env = small.env.crash(outcome="kept")
