@@ -14,6 +14,8 @@ the store has an archive:
   perhaps to another place; or a checkpoint says so (`Checkpointer.run`), so that nothing is used
   again before the gap itself is durable. Where recovery does not know the position, as no
   checkpoint was made since the archive was set, it is the journal's end.
+- US5: more records are shipped by a later entry only. A shipper that was slower than another makes
+  its entry perhaps at a place whose entry was merged and removed since: nobody reads that.
 
 A store without an archive pays nothing for it.
 """
@@ -208,7 +210,8 @@ class UnshippedPlaces:
     def report(self, report: ShippingReport) -> int | None:
         """Note that all before a position was shipped; return the LSN up to which places may go.
 
-        A report of what was let go of meanwhile changes no position.
+        A report of what was let go of meanwhile changes no position, nor does one of an entry that
+        is not the archive's (US5).
         """
         with self._lock:
             position, entry = self.position, self.entry
@@ -216,6 +219,8 @@ class UnshippedPlaces:
                 return None
             while self._ends and self._ends[0][0] <= report.lsn:
                 self.shipped_us = self._ends.popleft()[1]
+            if report.number > position.number and report.place <= position.place:
+                return None  # (US5)
             if report.lsn >= position.lsn:
                 place = max(position.place, report.place)
                 self.position = position = ShippedPosition(report.lsn, report.number, place)

@@ -9,6 +9,8 @@
   it. Anything else in the way is refused: another history, an older copy of the store.
 - SH4: an error of the archive or of the store's files is reported to the owner, and after a pause
   it is tried again; one of the owner itself is raised. No lock is held meanwhile.
+- SH5: an entry counts once the owner has taken the report of it: beside a faster shipper, whose
+  entries were merged and removed, a place may be free that is taken. Then it begins anew.
 - Memory holds an entry and a block, and another entry where one is in the way.
 """
 
@@ -140,6 +142,9 @@ class Shipper:
                 self.boundary_place, before.url,
             )  # fmt: skip
         self.state = state = self._store.integration.ship(report)
+        if self._shipping is not None and self._shipping.is_void(state):
+            self._shipping.close()
+            self._shipping, self._has_more = None, False
         self.is_over = not state.url or (before is not None and state.url != before.url)
         return state
 
@@ -225,6 +230,12 @@ class _ShipperPosition:
     def close(self) -> None:
         """Close the files that are open."""
         self._files.close()
+
+    def is_void(self, state: ShippingState) -> bool:
+        """Return True if the owner knows of other entries with these records (SH5)."""
+        if self.number != state.number:
+            return self.number > state.number  # the report was not taken
+        return self.chain.place < state.place
 
     def advance(self, state: ShippingState) -> bool:
         """Make or adopt the next entry; True if more is to be shipped."""

@@ -214,6 +214,32 @@ def test_a_shipper_that_is_slower_than_another_goes_on_behind_it(seed: int) -> N
     assert numbers == list(range(numbers[0], numbers[-1] + 1))
 
 
+def test_an_entry_at_a_place_that_was_merged_counts_for_nothing(seed: int) -> None:
+    """[SH5] A slower shipper makes it; the owner takes no report of it, so its records are shipped
+    once more, by an entry that is read."""
+    env, objects = machine_with_store(seed)
+    with opened(env) as store:
+        faster, slower = (Shipper(store, objects, env) for _ in range(2))
+        put(store, 1)
+        ship_all(faster)
+        ship_all(slower)
+        for _ in range(3):
+            put(store, 1)
+            ship_all(faster)
+        env.shown_us += round(MERGED_SECONDS * 2e6)
+        for _ in range(2):
+            ship_all(faster)
+        assert len(list(objects.list(format.LOG))) == 1
+        put(store, 5)
+        for _ in range(2):  # the second time anew
+            ship_all(slower)
+        number, _ = told(store)
+        assert slower.state is not None
+        assert slower.state.number == number
+    numbers = [record.number for record in shipped(objects)]
+    assert numbers == list(range(numbers[0], number + 1))
+
+
 def test_a_gap_is_gone_over(seed: int) -> None:
     """[SH2] What was committed while the archive was off is missing; places and chain go on."""
     env, objects = machine_with_store(seed)
