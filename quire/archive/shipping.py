@@ -189,8 +189,8 @@ class _BaseKeeping:
                 shipper.base_number = self._weight.base_number
                 self._shipped_bytes = shipper.shipped_bytes
                 # The owner is told first: it knows whether that base ends a gap.
-                told_at = self._env.monotonic() + ENTRY_SECONDS
-                self._due_at = told_at if self._weight.base_us else 0.0
+                reported_at = self._env.monotonic() + ENTRY_SECONDS
+                self._due_at = reported_at if self._weight.base_us else 0.0
                 return
             shipped = shipper.shipped_bytes
             made = backup(self._store, self._url, env=self._env).backup

@@ -180,7 +180,8 @@ def test_a_shipper_that_is_started_during_a_close_is_ended(
     """The maintenance goes on until the server is closed, and may start one (SP1)."""
     store: Any = quire.open(tmp_path / "store")
     server = store._server
-    close, started = server.close, []
+    close = server.close
+    started: list[Any] = []
 
     def close_late() -> None:
         if not started:

@@ -18,7 +18,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.reports.info import ShippingReport, ShippingState
 from quire.testing import SimEnv, enumerate_crashes
 from tests.archive.shipping_kit import URL, folded_hash, journal_records, ship_all, shipped
-from tests.archive.test_backup_and_restore import clock_machine, opened
+from tests.archive.test_backup_and_restore import Clock, clock_machine, opened
 from tests.engine.test_state_hash import Follower, told, work
 from tests.kit.faulty_objects import FaultyObjects
 from tests.kit.memory_objects import MemoryObjects
@@ -63,7 +63,7 @@ def test_all_records_are_shipped(seed: int, geometry: dict[str, Any], steps: str
         assert names <= set(objects.contents)
 
 
-def machine_with_store(seed: int) -> tuple[SimEnv, MemoryObjects]:
+def machine_with_store(seed: int) -> tuple[Clock, MemoryObjects]:
     """A machine whose store has an archive that has all its records; it is closed."""
     env = clock_machine(seed)
     objects = MemoryObjects(env)
