@@ -18,7 +18,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.reports.info import ShippingReport, ShippingState
 from quire.testing import SimEnv, enumerate_crashes
 from tests.archive.shipping_kit import URL, folded_hash, journal_records, ship_all, shipped
-from tests.archive.test_backup_and_restore import Clock, clock_machine, opened
+from tests.archive.test_backup_and_restore import clock_machine, opened
 from tests.engine.test_state_hash import Follower, told, work
 from tests.kit.faulty_objects import FaultyObjects
 from tests.kit.memory_objects import MemoryObjects
@@ -63,7 +63,7 @@ def test_all_records_are_shipped(seed: int, geometry: dict[str, Any], steps: str
         assert names <= set(objects.contents)
 
 
-def machine_with_store(seed: int) -> tuple[Clock, MemoryObjects]:
+def machine_with_store(seed: int) -> tuple[SimEnv, MemoryObjects]:
     """A machine whose store has an archive that has all its records; it is closed."""
     env = clock_machine(seed)
     objects = MemoryObjects(env)
@@ -226,7 +226,8 @@ def test_an_entry_at_a_place_that_was_merged_counts_for_nothing(seed: int) -> No
         for _ in range(3):
             put(store, 1)
             ship_all(faster)
-        env.shown_us += round(MERGED_SECONDS * 2e6)
+        clock: Any = env
+        clock.shown_us += round(MERGED_SECONDS * 2e6)
         for _ in range(2):
             ship_all(faster)
         assert len(list(objects.list(format.LOG))) == 1
