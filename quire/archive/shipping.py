@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import closing, suppress
 from itertools import chain
 
@@ -22,7 +23,7 @@ from quire.errors import ArchiveFailed, ConnectionLost, InvalidArgument, QuireEr
 from quire.interface.store import Store
 from quire.loggers import logger
 from quire.remote import join
-from quire.reports.info import ArchiveInfo, ShippingReport
+from quire.reports.info import ArchiveInfo, ShippingReport, ShippingState
 
 from . import format
 from .base_due import ArchiveWeight, reason_for_base
@@ -117,9 +118,9 @@ def ship_rest(shipper: Shipper, env: Env, seconds: float) -> bool:
 def ship_now(store: Store, seconds: float, *, env: Env | None = None) -> int:
     """Ship what the store has, in this thread; the number of the latest record in the archive.
 
-    `store`: an open one, owned or joined, that has an archive. A base is made if there is none.
-    Raises ArchiveFailed if not all was shipped after so many seconds, ArchiveRefused, and
-    InvalidArgument for a store without an archive.
+    `store`: an open one, owned or joined, that has an archive. A base is made if one is due, and
+    what is not kept is removed then. Raises ArchiveFailed if not all was shipped after so many
+    seconds, ArchiveRefused, and InvalidArgument for a store without an archive.
     """
     machine = check_env(env)
     info = store.admin.archive()
@@ -133,14 +134,48 @@ def ship_now(store: Store, seconds: float, *, env: Env | None = None) -> int:
         if not ship_rest(shipper, machine, seconds):
             text = shipper.error or f"not all was shipped in {seconds:g} s"
             raise ArchiveFailed(f"{text}; {store.path} goes on, try again")
-        whole = [each.info.number for each in manifests(objects) if each.manifest is not None]
-        shipper.base_number = max(whole, default=0)
+        weight = newest_base(objects)
+        shipper.base_number = weight.base_number
         shipper.step()  # the owner need not know of that base
-        state = shipper.state
-        if not whole or (state is not None and state.gap):
+        if is_base_due(weight, shipper.state, 0, machine):
             shipper.base_number = backup(store, info.url, env=machine).backup.number
             ship_rest(shipper, machine, seconds)
+            if info.keep_seconds:
+                cleaning = ArchiveCleaning(objects, read, machine, info.keep_seconds, store)
+                clean_up(cleaning, machine, shipper.step)
+                shipper.boundary_place = cleaning.boundary_place
         return 0 if shipper.state is None else shipper.state.number
+
+
+def newest_base(objects: Objects) -> ArchiveWeight:
+    """Return an archive's newest base, and what was shipped since. Raises ArchiveError."""
+    whole = [each.info for each in manifests(objects) if each.manifest is not None]
+    if not whole:
+        return ArchiveWeight()
+    newest = max(whole, key=lambda each: (each.number, each.time_us))
+    shipped = chain(*map(objects.list, (format.LOG, format.MERGED, format.BLOBS)))
+    since = sum(each.bytes for each in shipped if each.modified_us > newest.time_us)
+    return ArchiveWeight(newest.number, newest.time_us, newest.bytes, since)
+
+
+def is_base_due(
+    weight: ArchiveWeight, state: ShippingState | None, shipped_bytes: int, env: Env
+) -> bool:
+    """Return True if a base is due. `shipped_bytes`: what was shipped besides the weight's."""
+    if state is None:
+        return False
+    now = ArchiveWeight(
+        weight.base_number, weight.base_us, weight.base_bytes, weight.entry_bytes + shipped_bytes,
+        state.number, state.number if state.gap else 0,
+    )  # fmt: skip
+    return bool(reason_for_base(now, env.now_us()))
+
+
+def clean_up(cleaning: ArchiveCleaning, env: Env, wait: Callable[[], object]) -> None:
+    """Clean up, if the store's own record of it is shipped in time; `wait` lets that be shipped."""
+    end = env.monotonic() + BOUNDARY_SECONDS
+    while not cleaning.step() and env.monotonic() < end:
+        wait()
 
 
 class _BaseKeeping:
@@ -170,12 +205,8 @@ class _BaseKeeping:
             self._thread = None
         weight = self._weight
         if weight is not None:
-            weight = ArchiveWeight(
-                weight.base_number, weight.base_us, weight.base_bytes,
-                weight.entry_bytes + max(0, shipper.shipped_bytes - self._shipped_bytes),
-                state.number, state.number if state.gap else 0,
-            )  # fmt: skip
-            if not reason_for_base(weight, self._env.now_us()):
+            shipped = max(0, shipper.shipped_bytes - self._shipped_bytes)
+            if not is_base_due(weight, state, shipped, self._env):
                 return
         self._due_at = now + BASE_PAUSE_SECONDS
         self._thread = Thread(target=self._make, args=(shipper, weight), name="quire-base")
@@ -185,7 +216,7 @@ class _BaseKeeping:
         """Make a base; or find the newest one first."""
         try:
             if weight is None:
-                self._weight = self._found()
+                self._weight = newest_base(self._objects)
                 shipper.base_number = self._weight.base_number
                 self._shipped_bytes = shipper.shipped_bytes
                 # The owner is told first: it knows whether that base ends a gap.
@@ -211,20 +242,8 @@ class _BaseKeeping:
         """Remove what is not kept, while the shipper goes on: the store says so first."""
         with reading(self._objects) as read:
             cleaning = ArchiveCleaning(self._objects, read, self._env, age, self._store)
-            end = self._env.monotonic() + BOUNDARY_SECONDS
-            while not cleaning.step() and self._env.monotonic() < end:
-                self._env.sleep(ENTRY_SECONDS)
+            clean_up(cleaning, self._env, lambda: self._env.sleep(ENTRY_SECONDS))
             shipper.boundary_place = max(shipper.boundary_place, cleaning.boundary_place)
-
-    def _found(self) -> ArchiveWeight:
-        """Return the archive's newest base, and what was shipped since."""
-        whole = [each.info for each in manifests(self._objects) if each.manifest is not None]
-        if not whole:
-            return ArchiveWeight()
-        newest = max(whole, key=lambda each: (each.number, each.time_us))
-        shipped = chain(*map(self._objects.list, (format.LOG, format.MERGED, format.BLOBS)))
-        since = sum(each.bytes for each in shipped if each.modified_us > newest.time_us)
-        return ArchiveWeight(newest.number, newest.time_us, newest.bytes, since)
 
 
 def main(path: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import quire
 from quire import archive
+from quire.archive import base_due
 from quire.archive.shipping import ship_now
 from quire.opening import open_or_serve
 from quire.remote.limits import LAST_SHIPPING_SECONDS
@@ -208,6 +209,24 @@ def test_a_shipper_ends_when_the_archive_is_taken_off(tmp_path: Path) -> None:
         assert wait_for_end(process_id)
         put(store, 3, 6)
     assert restored(tmp_path / "archive", tmp_path / "restored") == [0, 1, 2]
+
+
+def test_shipping_at_once_makes_bases_and_removes_what_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that is only shipped now and then has an archive like any other."""
+    monkeypatch.setattr(base_due, "BASE_SECONDS", 0.0)
+    with quire.open(tmp_path / "store", share=False) as store:
+        store.admin.set_archive(str(tmp_path / "archive"), keep=0.001)
+        for turn in range(4):
+            put(store, turn, turn + 1)
+            ship_now(store, 60.0)
+            if turn == 0:
+                [first] = archive.backups(tmp_path / "archive")
+    found = archive.backups(tmp_path / "archive")
+    assert first.number < found[0].number
+    assert len(found) <= 2
+    assert restored(tmp_path / "archive", tmp_path / "restored") == [0, 1, 2, 3]
 
 
 @pytest.mark.long
