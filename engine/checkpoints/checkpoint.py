@@ -152,7 +152,7 @@ class Checkpointer:
         before = places.position
         places.skip(unshipped)
         self._places.let_go(unshipped.position.lsn)
-        if before is not None:
+        if before is not None and before.number < unshipped.position.number:
             _log.warning(
                 "the archive has a gap: records %d to %d were let go of before they were shipped; "
                 "it is whole again from its next base on",

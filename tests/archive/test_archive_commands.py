@@ -156,3 +156,25 @@ def test_a_backup_beside_an_owner(store_path: str, tmp_path: Path) -> None:
                 archive.backup(joined, place, report=strike)
         assert len(archive.backups(place)) == 1
     assert main(["verify", store_path]) == ExitStatus.DONE
+
+
+def test_a_restore_tells_of_later_records_that_are_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without `--at` it goes as far as it can, and says that there was more."""
+    store, url = str(tmp_path / "store"), str(tmp_path / "archive")
+    assert main(["create-queue", store, "orders"]) == ExitStatus.DONE
+    assert main(["archive", "set", store, url]) == ExitStatus.DONE
+    for text in ("first", "second"):
+        assert main(["put", store, "orders", text]) == ExitStatus.DONE
+        assert main(["archive", "ship", store]) == ExitStatus.DONE
+    newest = max(path for path in (tmp_path / "archive" / "log").rglob("*") if path.is_file())
+    data = bytearray(newest.read_bytes())
+    data[20] ^= 1  # in its head
+    newest.write_bytes(data)
+    capsys.readouterr()
+    assert main(["restore", url, str(tmp_path / "restored")]) == ExitStatus.DONE
+    shown = capsys.readouterr()
+    assert "verified" in shown.out
+    assert "cannot be restored" in shown.err
+    assert newest.name in shown.err

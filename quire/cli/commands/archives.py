@@ -76,6 +76,11 @@ def _restore(options: argparse.Namespace) -> None:
         f"restored {options.target}: record {made.number} ({exact_moment_text(made.time_us)}), "
         "verified"
     )
+    if options.at is None and made.backup.end:
+        print(
+            "quire: later records are in the archive, and cannot be restored: " + made.backup.end,
+            file=sys.stderr,
+        )
 
 
 def is_archive(place: str) -> bool:
