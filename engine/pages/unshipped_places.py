@@ -123,7 +123,7 @@ class UnshippedPlaces:
         """Recovery is done; return what was released and may have to wait again (US3)."""
         with self._lock:
             self._end, self._now_us = lambda: end, now_us
-            self.shipped_us = now_us()
+            self.shipped_us = now_us() if self.is_on else 0
             found = ReleasedPlaces(end.lsn, end.lsn)
             if self.is_on and self.position is not None:
                 for released in self._waiting:

@@ -30,7 +30,7 @@ def check_report(report: object) -> ShippingReport | None:
     except (ValueError, RecursionError) as error:  # msgspec's, too
         raise InvalidArgument(f"report {report!r:.100}: give a ShippingReport ({error})") from None
     if min(found.lsn, found.number, found.place, found.base_number, found.boundary_place) < 0:
-        raise InvalidArgument(f"report {report!r:.100}: its numbers are from 0 on")
+        raise InvalidArgument(f"report {found!r:.100}: its numbers are from 0 on")
     return found
 
 
