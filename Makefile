@@ -95,7 +95,7 @@ crash: $(STAMP) ## Run the crash tests for long (ROUNDS=500 SEED=random)
 	$(BIN)/python -m pytest -m crash --forms all --cases all --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 check-archive: $(STAMP) ## Check archives over two servers of S3, which it installs in build/ (needs go for one)
-	test -x build/moto/bin/moto_server || { $(BIN)/python -m venv build/moto && build/moto/bin/pip install -q 'moto[server]==5.2.5'; }
+	test -x build/moto/bin/moto_server || { $(BIN)/python -m venv build/moto && build/moto/bin/pip install -q -r tests/archive/s3_server.txt; }
 	test -x build/bin/versitygw || ! command -v go || \
 		GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 	MOTO_SERVER=build/moto/bin/moto_server VERSITYGW=build/bin/versitygw \

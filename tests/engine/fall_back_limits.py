@@ -172,6 +172,8 @@ NO_WAY = frozenset({
     "TIMED_BYTES", "TRIM_SECONDS", "UNSYNCED_SECONDS", "VOLATILE_BITS", "VOLATILE_IDS",
     "POSITION_STATES_PAGE_BYTES", "WIDER_WINDOW", "WORKERS_GRACE_SECONDS",
     "NEAR_CHARACTERS", "NEAR_NAMES", "WORKERS_LONGEST_RETRY_SECONDS", "WORKERS_RETRY_SECONDS",
+    "DEFAULT_ARCHIVE_LIMIT_BYTES", "MIN_ARCHIVE_LIMIT_BYTES", "UNSHIPPED_ENDS",
+    "UNSHIPPED_STEP_BYTES", "MAX_ARCHIVE_URL_BYTES", "APPENDED_BYTES", "CHECKPOINT_ARCHIVE_BYTES",
 })  # fmt: skip
 """The rest: they refuse what passes them, give less at once, are times, sums or parts of a format,
 or are no matter of a store's transactions."""
