@@ -30,6 +30,7 @@ from quire.limits import (
     MAX_STATE_KEY_BYTES,
     MAX_STATE_VALUE_BYTES,
     MAX_TEXT_BYTES,
+    MAX_TTL_SECONDS,
     MAX_XID_BYTES,
     MIN_ARCHIVE_LIMIT_BYTES,
     MIN_CAPACITY_BYTES,
@@ -625,6 +626,19 @@ def check_archive_limit(limit: object) -> int:
             "as '10g'"
         )
     return limit
+
+
+def check_archive_keep(keep: object) -> float:
+    """Check how long restore points are kept, in seconds; 0 for None: for ever."""
+    if keep is None:
+        return 0.0
+    keep = seconds_of(keep)
+    if not _is_number(keep) or not 0 < keep <= MAX_TTL_SECONDS:
+        raise InvalidArgument(
+            f"keep {keep!r:.100}: give a number of seconds above 0, at most {MAX_TTL_SECONDS}, a "
+            "timedelta, or None: for ever"
+        )
+    return float(keep)
 
 
 def check_archive_full(full: object) -> str:

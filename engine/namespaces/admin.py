@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quire.arguments import (
     check_archive_full,
+    check_archive_keep,
     check_archive_limit,
     check_archive_url,
     check_flag,
@@ -14,7 +15,6 @@ from quire.arguments import (
     check_name,
     check_passed,
     check_queues,
-    check_seconds,
     check_switch,
     check_transaction_id,
     check_type,
@@ -167,10 +167,9 @@ class AdminHandlers:
         return listing(self._state.queue(name), check_passed(start), check_limit(limit))
 
     def set_archive(self, url: str, limit: Size, full: str, keep: Duration | None) -> ArchiveInfo:
-        keep_seconds = 0.0 if keep is None else float(check_seconds(keep))
         return self._shipping().set(
             check_archive_url(url), check_archive_limit(limit), check_archive_full(full),
-            keep_seconds,
+            check_archive_keep(keep),
         )  # fmt: skip
 
     def archive(self) -> ArchiveInfo | None:
