@@ -142,7 +142,7 @@ def ship_now(store: Store, seconds: float, *, env: Env | None = None) -> int:
             ship_rest(shipper, machine, seconds)
             if info.keep_seconds:
                 cleaning = ArchiveCleaning(objects, read, machine, info.keep_seconds, store)
-                clean_up(cleaning, machine, shipper.step)
+                clean_up(cleaning, machine, lambda: machine.sleep(shipper.step()))
                 shipper.boundary_place = cleaning.boundary_place
         return 0 if shipper.state is None else shipper.state.number
 

@@ -78,6 +78,7 @@ class ShipperProcess:
         if process is not None:
             process.release()
             self._process = None
+            self._helpers.discard(process.process_id)  # which may be a client's from now on
         if not self._is_wanted():
             self._start_at = 0.0
             return
