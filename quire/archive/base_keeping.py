@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from quire.archive.objects import Objects, create_own, is_place_of, open_objects
@@ -57,15 +57,7 @@ def keep(
     machine, age = check_env(env), check_seconds(seconds)
     with closing(open_objects(url, machine)) as objects, reading(objects) as read:
         cleaning = ArchiveCleaning(objects, read, machine, age, store)
-        end = machine.monotonic() + BOUNDARY_SECONDS
-        while not cleaning.step():
-            if machine.monotonic() > end:
-                raise ArchiveFailed(
-                    f"{objects.url}: the store's record of what is not needed there was not "
-                    f"shipped within {BOUNDARY_SECONDS:.0f} s, so nothing was removed; look after "
-                    "the shipper (`quire archive show`), then repeat the operation"
-                )
-            machine.sleep(ENTRY_SECONDS)
+        cleaning.run(lambda: machine.sleep(ENTRY_SECONDS))
         return cleaning.removed
 
 
@@ -86,6 +78,21 @@ class ArchiveCleaning:
         self._going: list[FoundManifest] = []
         self._boundary = Boundary()  # the one that is to be made
         self._noted_after: int | None = None  # behind this record the boundary's own stands
+
+    def run(self, wait: Callable[[], object]) -> None:
+        """Do all of it; `wait` is called while the store's record is to be shipped (BK5).
+
+        Raises ArchiveError, StoreError; ArchiveFailed where that is not shipped in time.
+        """
+        end = self._env.monotonic() + BOUNDARY_SECONDS
+        while not self.step():
+            if self._env.monotonic() > end:
+                raise ArchiveFailed(
+                    f"{self._objects.url}: the store's record of what is not needed there was not "
+                    f"shipped within {BOUNDARY_SECONDS:.0f} s, so nothing was removed; look after "
+                    "the shipper (`quire archive show`), then repeat the operation"
+                )
+            wait()
 
     def step(self) -> bool:
         """Go on as far as is possible now; True once it is done. Raises ArchiveError, StoreError.

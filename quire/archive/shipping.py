@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import closing, suppress
 from itertools import chain
 
@@ -31,7 +30,6 @@ from .base_keeping import ArchiveCleaning
 from .base_making import backup
 from .limits import (
     BASE_PAUSE_SECONDS,
-    BOUNDARY_SECONDS,
     ENTRY_SECONDS,
     LAST_STEPS_SECONDS,
     MAX_SHIP_PAUSE_SECONDS,
@@ -142,7 +140,7 @@ def ship_now(store: Store, seconds: float, *, env: Env | None = None) -> int:
             ship_rest(shipper, machine, seconds)
             if info.keep_seconds:
                 cleaning = ArchiveCleaning(objects, read, machine, info.keep_seconds, store)
-                clean_up(cleaning, machine, lambda: machine.sleep(shipper.step()))
+                cleaning.run(lambda: machine.sleep(shipper.step()))
                 shipper.boundary_place = cleaning.boundary_place
         return 0 if shipper.state is None else shipper.state.number
 
@@ -169,13 +167,6 @@ def is_base_due(
         state.number, state.number if state.gap else 0,
     )  # fmt: skip
     return bool(reason_for_base(now, env.now_us()))
-
-
-def clean_up(cleaning: ArchiveCleaning, env: Env, wait: Callable[[], object]) -> None:
-    """Clean up, if the store's own record of it is shipped in time; `wait` lets that be shipped."""
-    end = env.monotonic() + BOUNDARY_SECONDS
-    while not cleaning.step() and env.monotonic() < end:
-        wait()
 
 
 class _BaseKeeping:
@@ -234,7 +225,7 @@ class _BaseKeeping:
         except (ConnectionLost, StoreClosed):
             return
         except (QuireError, OSError) as error:
-            _log.warning("no base of %s was made: %s", self._store.path, error)
+            _log.warning("a base of %s, or the clean-up after it: %s", self._store.path, error)
         finally:
             self._wake.set()
 
@@ -242,7 +233,7 @@ class _BaseKeeping:
         """Remove what is not kept, while the shipper goes on: the store says so first."""
         with reading(self._objects) as read:
             cleaning = ArchiveCleaning(self._objects, read, self._env, age, self._store)
-            clean_up(cleaning, self._env, lambda: self._env.sleep(ENTRY_SECONDS))
+            cleaning.run(lambda: self._env.sleep(ENTRY_SECONDS))
             shipper.boundary_place = max(shipper.boundary_place, cleaning.boundary_place)
 
 
