@@ -350,6 +350,8 @@ class StoreServer:
                 self._interrupt(connection, "the client is gone")
             else:
                 self._arm(connection.fd, HANG_UP)
+                if not connection.is_elsewhere:  # the other thread is done, and armed it before
+                    self._listen_to(connection)
             return None
         try:
             left = connection.send_news() or connection.serve()
