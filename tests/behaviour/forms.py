@@ -30,23 +30,35 @@ SEGMENT_BYTES = 4 << 20  # quickly made
 class Clock:
     """The clocks of all stores of this process. They go on, and a test puts them forward.
 
-    So a message is due or over when the test says so, however slow the machine is.
+    So a message is due or over when the test says so, however slow the machine is. Where a test
+    counts what happens in a second, it stops them; then nobody may wait for a moment to come.
     """
 
     def __init__(self) -> None:
         self._ahead_seconds = 0.0
+        self._stopped_at: tuple[int, float] | None = None
 
     def forward(self, seconds: float) -> None:
         """Put them forward."""
         self._ahead_seconds += seconds
 
+    def stop(self) -> None:
+        """Stop them where they are; they can still be put forward."""
+        self._stopped_at = time.time_ns() // 1000, time.monotonic()
+
+    def go_on(self) -> None:
+        """Let them go on, from the moment that it is without a stop."""
+        self._stopped_at = None
+
     def now_us(self) -> int:
         """The wall clock, in microseconds since 1970."""
-        return time.time_ns() // 1000 + int(self._ahead_seconds * 1e6)
+        now = self._stopped_at[0] if self._stopped_at else time.time_ns() // 1000
+        return now + int(self._ahead_seconds * 1e6)
 
     def monotonic(self) -> float:
         """Seconds from some fixed moment."""
-        return time.monotonic() + self._ahead_seconds
+        now = self._stopped_at[1] if self._stopped_at else time.monotonic()
+        return now + self._ahead_seconds
 
 
 @pytest.fixture

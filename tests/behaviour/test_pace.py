@@ -53,6 +53,7 @@ def test_who_waits_gets_what_may_start_when_another_one_ends(store: AnyStore) ->
 
 def test_no_more_start_in_a_second_than_may(store: AnyStore, clock: Clock) -> None:
     """Whoever gets them, and whether they are read or come again."""
+    clock.stop()
     store.create_queue("q", rate=100)
     store.put_many("q", [b"%d" % n for n in range(300)])
     with store.transaction() as txn:
@@ -67,6 +68,7 @@ def test_no_more_start_in_a_second_than_may(store: AnyStore, clock: Clock) -> No
 
 def test_of_a_rate_below_one_one_starts_in_its_time(store: AnyStore, clock: Clock) -> None:
     """One a minute: no sooner."""
+    clock.stop()
     store.create_queue("q", rate=1 / 60)
     store.put_many("q", [b"0", b"1"])
     assert store.get_many("q").payloads() == [b"0"]
@@ -147,6 +149,7 @@ def test_what_comes_later_holds_up_no_shared_group(store: AnyStore, clock: Clock
 
 def test_each_group_has_its_rate(store: AnyStore, clock: Clock) -> None:
     """One that has started as many as it may holds up no other one."""
+    clock.stop()
     store.create_queue("q", grouped=True, group_rate=2, group_max_in_flight=10)
     put_tenants(store, a=4, b=1)
     assert store.get_many("q").payloads() == [b"a0", b"b0", b"a1"]
@@ -155,6 +158,7 @@ def test_each_group_has_its_rate(store: AnyStore, clock: Clock) -> None:
     clock.forward(1.0)
     assert store.get_many("q").payloads() == [b"a2", b"a3"]
     put_tenants(store, a=1)
+    clock.go_on()
     found = store.get("q", timeout=60.0)
     assert found is not None
     assert found.payload == b"a0"
@@ -171,6 +175,7 @@ def test_who_waits_for_a_group_is_woken_by_its_rate(store: AnyStore) -> None:
 
 def test_what_is_asked_for_counts_too(store: AnyStore, clock: Clock) -> None:
     """By its id and by a condition: it starts, and only where it may."""
+    clock.stop()
     store.create_queue("q", rate=2, timed=True)
     ids = store.put_many("q", [b"0", b"1", b"2"])
     later = store.put("q", b"later", delay=600.0)
@@ -186,6 +191,7 @@ def test_what_is_asked_for_counts_too(store: AnyStore, clock: Clock) -> None:
 
 def test_limits_are_altered(store: AnyStore, clock: Clock) -> None:
     """While messages wait and are in flight; what has started counts for a new rate, too."""
+    clock.stop()
     store.create_queue("q")
     store.put_many("q", [b"%d" % n for n in range(40)])
     with store.transaction() as txn:
@@ -224,8 +230,9 @@ def test_groups_get_limits_while_messages_wait(store: AnyStore) -> None:
         assert second.get("q") is None
 
 
-def test_each_subscription_has_the_limits(store: AnyStore) -> None:
+def test_each_subscription_has_the_limits(store: AnyStore, clock: Clock) -> None:
     """What one reads delays no other one."""
+    clock.stop()
     store.create_queue("t", kind="topic", rate=2)
     for name in ("s", "u"):
         store.subscribe("t", name)
@@ -243,8 +250,11 @@ def test_priorities_come_before_turns(store: AnyStore) -> None:
     assert payloads(store, 6) == [b"a5", b"b5", b"a5", b"b1", b"a1", b"a1"]
 
 
-def test_messages_that_are_delivered_once_only_are_counted_so(store: AnyStore) -> None:
+def test_messages_that_are_delivered_once_only_are_counted_so(
+    store: AnyStore, clock: Clock
+) -> None:
     """With deliveries that are noted, and dead letters, which are nobody's starts."""
+    clock.stop()
     store.create_queue("dead")
     store.create_queue("q", max_deliveries=1, dead_letter="dead", rate=3)
     store.put_many("q", [b"%d" % n for n in range(5)])
