@@ -349,9 +349,7 @@ class StoreServer:
                 connection.gone = True
                 self._interrupt(connection, "the client is gone")
             else:
-                self._arm(connection.fd, HANG_UP)
-                if not connection.is_elsewhere:  # the other thread is done, and armed it before
-                    self._listen_to(connection)
+                self._listen_to_end(connection)
             return None
         try:
             left = connection.send_news() or connection.serve()
@@ -394,6 +392,12 @@ class StoreServer:
         self._arm(connection.fd, READ)
         if connection.has_news:  # looked at after that: who adds some now arms it, too
             self._arm(connection.fd, READ | WRITE)
+
+    def _listen_to_end(self, connection: ServedConnection) -> None:
+        """Be told of nothing but the end, for as long as another thread works on it."""
+        self._arm(connection.fd, HANG_UP)
+        if not connection.is_elsewhere:  # that thread is done, and may have armed it before
+            self._listen_to(connection)
 
     def _end(self, connection: ServedConnection) -> None:
         """End a connection, by the thread that works on it (SV2)."""
