@@ -15,6 +15,7 @@ HELD_BYTES = 2 * SEND_AHEAD_BYTES  # of puts that wait for room, with what is to
 # with the first ones while the next are made.
 TELL_BYTES = 256 << 10
 RECEIVE_BYTES = 64 << 10  # at once; a frame that is longer is received in place
+FIRST_RECEIVE_BYTES = 4 << 10  # of a connection that has a buffer for that to itself
 # Of the buffer for a long frame, to begin with; it doubles as the frame comes. What the other side
 # only claims to send takes no more than this.
 FIRST_BUFFER_BYTES = 1 << 20
@@ -26,7 +27,7 @@ SPAN_LEVELS = 3  # of lists and maps in which a span of time may be: queues, one
 
 assert SEND_AHEAD_BYTES + MAX_HEADER_BYTES < MAX_FRAME_BYTES
 assert ANSWER_BYTES + MAX_HEADER_BYTES < MAX_FRAME_BYTES
-assert MAX_HELLO_BYTES <= RECEIVE_BYTES <= FIRST_BUFFER_BYTES
+assert FIRST_RECEIVE_BYTES <= MAX_HELLO_BYTES <= RECEIVE_BYTES <= FIRST_BUFFER_BYTES
 
 # --- connections ---
 

@@ -32,10 +32,8 @@ from quire.messages.message_id import PutId
 from quire.remote.limits import BACKLOG_PAUSE_SECONDS, HELLO_SECONDS
 from quire.remote.wire.address import Endpoint
 from quire.remote.wire.failures import raise_error
-from quire.remote.wire.incoming_frames import Incoming
 from quire.remote.wire.protocol import (
     CALL,
-    GREETING,
     ID,
     ID_FRAME,
     PUT,
@@ -43,12 +41,10 @@ from quire.remote.wire.protocol import (
     RESULT,
     Frame,
     Header,
-    check_greeting,
     check_size,
     decode_call,
     encode_call,
     field,
-    greeting,
     state_of,
 )
 from quire.remote.wire.sockets import (
@@ -61,6 +57,7 @@ from quire.remote.wire.sockets import (
     shut,
     tells_of_unread,
 )
+from quire.remote.wire.wire_connection import Side, WireConnection
 from quire.reports.info import TransactionState
 
 from .overdue_requests import overdue
@@ -96,7 +93,7 @@ class Channel:
         self.taken = 0  # puts of the transaction, as the latest error said
         self._transactions = 0
         self._before: Sequence[Bytes] = ()  # what goes out with the next request, before it
-        self._incoming = Incoming()
+        self._wire = WireConnection(Side.CLIENT)
         # Who takes what is sent when nobody is there any more, as a port does, is asked before.
         self._asks_first = not tells_of_unread(place)
         self._is_at_work = is_at_work
@@ -129,28 +126,25 @@ class Channel:
         except BaseException:
             close(self._connection)
             raise
-        self._incoming.trust()
         self.broken = False
 
     def _greet(self, hello: Header) -> Header:
         """The owner's answer to the hello."""
-        waiting(send_all, self._connection, [greeting(), *encode_call(CALL, hello)])
-        incoming = self._incoming
-        data = None
-        while data is None:
-            data = waiting(incoming.receive_greeting, self._connection, GREETING.size)
-        length = check_greeting(data)
-        if length:
-            words = None
-            while words is None:
-                words = waiting(incoming.receive_greeting, self._connection, length)
-            raise RemoteError(words.decode(errors="replace"))
-        frame = incoming.next()
+        self._wire.send_hello(hello)
+        waiting(send_all, self._connection, self._wire.take_outgoing())
+        frame = None
         while frame is None:
-            frame = waiting(incoming.receive, self._connection)
-        header = decode_call(frame).header
-        raise_error(header)
-        return header
+            frame = waiting(self._receive)
+        return self._wire.accepted(frame)
+
+    def _receive(self) -> Bytes | None:
+        """A frame that came with the one before; or what comes next, if that is whole a frame."""
+        if self._wire.rest and (frame := self._wire.next()) is not None:
+            return frame
+        count = self._connection.recv_into(self._wire.buffer)
+        if not count:
+            raise EOFError
+        return self._wire.received(count)
 
     def next_transaction(self) -> int:
         """The number of a transaction that begins on this channel."""
@@ -224,9 +218,9 @@ class Channel:
     def next_frame(self) -> Bytes:
         """Return the next frame of the owner; others may `tell` meanwhile. Raises StreamEnded."""
         try:
-            data = self._incoming.next()
+            data = None
             while data is None:
-                data = waiting(self._incoming.receive, self._connection)
+                data = waiting(self._receive)
         except (OSError, EOFError, RemoteError) as error:
             raise self._ended(error, sent=True, begun=True) from None
         return data
@@ -286,10 +280,10 @@ class Channel:
             if wait or doing:
                 self._be_patient(turn, wait, strictly)
             if is_answered:
-                data = self._incoming.take(self._connection)
+                data = self._receive()
                 while data is None:
                     self._wait_on(turn)
-                    data = self._incoming.take(self._connection)
+                    data = self._receive()
             if doing:
                 self._check_withdrawn()
         except (OSError, EOFError, RemoteError) as error:

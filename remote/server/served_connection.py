@@ -20,28 +20,19 @@ from typing import Final, NamedTuple, NoReturn, Protocol
 
 from quire.arguments import Bytes
 from quire.errors import QuireError, RemoteError
-from quire.remote.wire.failures import describe_error
-from quire.remote.wire.incoming_frames import Incoming
 from quire.remote.wire.protocol import (
-    CALL,
     COMMIT,
-    GREETING,
     HEAD,
     PUT,
     READY,
-    RESULT,
     Header,
     Role,
-    check_greeting,
-    decode_call,
-    encode_call,
-    greeting,
 )
 from quire.remote.wire.sockets import close, now, refuse_more, send_all, shut
+from quire.remote.wire.wire_connection import Side, WireConnection
 
 from .served_client import MustWait, ServedClient, is_answered
 
-_ROLES: Final = tuple(role.value for role in Role)
 _COMMITS: Final = (PUT, COMMIT)
 _NO_WAIT: Final = socket.MSG_DONTWAIT
 
@@ -73,10 +64,9 @@ class ServedConnection:
     __slots__ = (
         "_admission",
         "_connection",
-        "_greeted",
-        "_incoming",
         "_ready",
         "_refuses",
+        "_wire",
         "client",
         "closed",
         "fd",
@@ -86,12 +76,13 @@ class ServedConnection:
         "role",
     )  # fmt: skip
 
-    def __init__(self, connection: socket.socket, admission: Admission) -> None:
+    def __init__(
+        self, connection: socket.socket, admission: Admission, scratch: memoryview
+    ) -> None:
         self._connection = connection
         self.fd = connection.fileno()
         self._admission = admission
-        self._incoming = Incoming()
-        self._greeted = False
+        self._wire = WireConnection(Side.OWNER, scratch)
         self._refuses = True  # once no more is taken: the system refuses what comes
         self.is_elsewhere = False  # another thread than the server's own works on it (CL1)
         self.gone = False  # nobody will read an answer
@@ -116,29 +107,30 @@ class ServedConnection:
         A frame that is returned is a commit, which may share its write with others. Raises Gone.
         """
         try:
-            incoming = self._incoming
-            if self._greeted:
-                frame = incoming.receive(self._connection, _NO_WAIT)
-            else:
-                frame = self._greet()
-            while frame is not None:
+            wire = self._wire
+            count = self._connection.recv_into(wire.buffer, 0, _NO_WAIT)
+            if not count:
+                raise Gone
+            frame = wire.received(count)
+            client = self.client
+            if client is None:
+                frame = self._admit(frame)
                 client = self.client
-                if client is None:
-                    self._hello(frame)
-                elif client.is_heavy(frame):
+            while frame is not None:
+                assert client is not None
+                if client.is_heavy(frame):
                     return Rest(frame=frame)
-                elif frame[4] in _COMMITS:
+                if frame[4] in _COMMITS:
                     return frame
-                else:
-                    rest = self.answer(frame)
-                    if rest is not None:
-                        return rest
-                frame = incoming.next()
+                rest = self.answer(frame)
+                if rest is not None:
+                    return rest
+                frame = wire.next()
         except BlockingIOError:
             return None
         except RemoteError as error:
             self._refuse(error)
-        except (OSError, EOFError):
+        except OSError:
             raise Gone from None
         return None
 
@@ -168,7 +160,7 @@ class ServedConnection:
     def next(self) -> Rest | None:
         """After an answer: the request that came with the one before, if there is one."""
         try:
-            frame = self._incoming.next()
+            frame = self._wire.next()
         except RemoteError as error:
             self._refuse(error)
         return None if frame is None else Rest(frame=frame)
@@ -180,7 +172,7 @@ class ServedConnection:
                 send_all(self._connection, [rest.unsent], now)
             if rest.answer is not None:
                 self._send(rest.answer)
-            frame = rest.frame or self._incoming.next()
+            frame = rest.frame or self._wire.next()
             while frame is not None:
                 if self.gone:
                     raise Gone
@@ -188,7 +180,7 @@ class ServedConnection:
                 answer = self.client.answer(frame)
                 if answer is not None and is_answered(frame):
                     self._send(iter([[answer]]) if isinstance(answer, bytes) else answer)
-                frame = self._incoming.next()
+                frame = self._wire.next()
         except RemoteError as error:
             self._refuse(error)
         except OSError:
@@ -210,38 +202,26 @@ class ServedConnection:
             frames.append(HEAD.pack(len(source), READY) + source)
         return self._send_now(b"".join(frames))
 
-    def _greet(self) -> Bytes | None:
-        """The other side's greeting, and the frame after it if it is there."""
-        incoming = self._incoming
-        data = incoming.receive_greeting(self._connection, GREETING.size, _NO_WAIT)
-        if data is None:
-            return None
-        try:
-            check_greeting(data)
-        except RemoteError as error:
-            self._connection.send(greeting(str(error)))
-            raise Gone from None
-        self._greeted = True
-        self._connection.send(greeting())
-        return incoming.next()
-
-    def _hello(self, frame: Bytes) -> None:
-        """Admit the client, or say why not (CL3)."""
-        try:
-            hello = decode_call(frame).header if frame[4] == CALL else {}
-            if hello.get("op") != "hello" or hello.get("role") not in _ROLES:
-                raise RemoteError("a connection begins with a hello of Quire's protocol")
-            answer, self.client = self._admission.admit(self, hello)
-        except QuireError as error:
-            self._refuse(error)
-        self._incoming.trust()
-        self._connection.send(b"".join(encode_call(RESULT, answer)), _NO_WAIT)
+    def _admit(self, frame: Bytes | None) -> Bytes | None:
+        """Admit the client if its hello is there, or say why not (CL3); the frame after it."""
+        wire = self._wire
+        if frame is not None:
+            try:
+                hello = wire.hello_of(frame)
+                answer, self.client = self._admission.admit(self, hello)
+            except QuireError as error:
+                self._refuse(error)
+            wire.accept(answer)
+            frame = wire.next()
+        if wire.outgoing:
+            self._connection.send(b"".join(wire.take_outgoing()), _NO_WAIT)
+        return frame
 
     def _refuse(self, error: QuireError) -> NoReturn:
         """Say why, if that is read, and end the connection."""
+        self._wire.refuse(error)
         with suppress(OSError):
-            answer = b"".join(encode_call(RESULT, describe_error(error)))
-            self._connection.send(answer, _NO_WAIT)
+            self._connection.send(b"".join(self._wire.take_outgoing()), _NO_WAIT)
         raise Gone
 
     def take_no_more(self) -> None:

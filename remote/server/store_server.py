@@ -50,6 +50,7 @@ from quire.remote.limits import (
     MAX_CONNECTIONS,
     MAX_WAITING,
     MAX_WORKERS,
+    RECEIVE_BYTES,
 )
 from quire.remote.wire import protocol
 from quire.remote.wire.sockets import accept, close, file_limit
@@ -110,6 +111,7 @@ class StoreServer:
         )
         self._waiters: set[ServedConnection] = set()
         self._events = socket_events()
+        self._scratch = memoryview(bytearray(RECEIVE_BYTES))  # its own thread receives into it
         self._stop: SignalFlag | None = None
         _servers.add(self)
 
@@ -325,7 +327,7 @@ class StoreServer:
         try:
             while True:
                 channel = accept(listener)
-                connection = served_connection.ServedConnection(channel, self)
+                connection = served_connection.ServedConnection(channel, self, self._scratch)
                 self._connections[connection.fd] = connection
                 self._events.register(channel, READ)
         except BlockingIOError:

@@ -7,7 +7,6 @@ from typing import Any
 from quire.arguments import Bytes
 from quire.remote.wire.address import place_of
 from quire.remote.wire.failures import raise_error
-from quire.remote.wire.incoming_frames import Incoming
 from quire.remote.wire.protocol import (
     ADD,
     ADD_HEAD,
@@ -36,8 +35,6 @@ class RawStream:
 
     def __init__(self, url: str, hello: bytes | None = None) -> None:
         self.socket = connect(place_of(url), SECONDS)
-        self._incoming = Incoming()
-        self._incoming.trust()
         self.send(good_hello() if hello is None else hello)
         self.hello: Frame | None = None
         if hello is None:
@@ -55,18 +52,19 @@ class RawStream:
         self.socket.sendall(data)
 
     def words(self, count: int) -> bytes:
-        """So many bytes that are no frame: of the greeting."""
-        found = None
-        while found is None:
-            found = self._incoming.receive_greeting(self.socket, count)
+        """So many bytes, of the greeting or of a frame. Raises EOFError."""
+        found = b""
+        while len(found) < count:
+            data = self.socket.recv(count - len(found))
+            if not data:
+                raise EOFError
+            found += data
         return found
 
     def frame(self) -> Bytes:
         """The next frame of an answer, its head included. Raises EOFError."""
-        frame = self._incoming.next()
-        while frame is None:
-            frame = self._incoming.receive(self.socket)
-        return frame
+        head = self.words(HEAD.size)
+        return head + self.words(HEAD.unpack(head)[0])
 
     def next(self) -> Frame:
         """The next one that is a RESULT; one of another kind has an empty header."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import socket
 from collections.abc import Sequence
 
 import pytest
@@ -12,25 +11,14 @@ import pytest
 from quire import errors
 from quire.arguments import Bytes
 from quire.errors import InvalidArgument, QuireError, RemoteError
-from quire.remote.limits import (
-    FIRST_BUFFER_BYTES,
-    MAX_FRAME_BYTES,
-    MAX_HELLO_BYTES,
-    RECEIVE_BYTES,
-)
 from quire.remote.wire.failures import ERROR_CLASSES, describe_error, raise_error
-from quire.remote.wire.incoming_frames import Incoming
 from quire.remote.wire.protocol import (
     CALL,
     CALL_HEAD,
     GREETING,
-    HEAD,
     MAGIC,
-    MAX_BYTES_OF_KIND,
     PROTOCOL_VERSION,
-    RESULT,
     Header,
-    Kind,
     check_greeting,
     decode_call,
     encode_call,
@@ -39,7 +27,6 @@ from quire.remote.wire.protocol import (
 )
 from quire.remote.wire.values import Unsent, encode_map, read
 from quire.reports.info import PreparedInfo, Report
-from tests.kit.limits import Limits
 
 
 def encoded(header: Header, bodies: Sequence[Bytes] = ()) -> bytes:
@@ -106,73 +93,6 @@ def test_another_greeting_is_refused(data: bytes, words: str) -> None:
     assert check_greeting(greeting("why")[: GREETING.size]) == 3
     with pytest.raises(RemoteError, match=words):
         check_greeting(data)
-
-
-def test_frames_come_out_of_any_pieces(rng: random.Random, rounds: int, limits: Limits) -> None:
-    """IN1, IN2, IN3: however the bytes arrive, the frames are those that were sent."""
-    limits(FIRST_BUFFER_BYTES=RECEIVE_BYTES)
-    sizes = (0, 1, 100, RECEIVE_BYTES - 8, RECEIVE_BYTES, 3 * RECEIVE_BYTES, 7 * RECEIVE_BYTES)
-    for _ in range(rounds):
-        frames = [HEAD.pack(size, RESULT) + rng.randbytes(size) for size in rng.choices(sizes, k=8)]
-        data = memoryview(b"".join(frames))
-        here, there = socket.socketpair()
-        incoming = Incoming()
-        incoming.trust()
-        got: list[bytes] = []
-        with here, there:
-            while data or len(got) < len(frames):
-                count = rng.choice((1, 7, 8, 1000, 1 << 20))
-                with contextlib.suppress(BlockingIOError):
-                    data = data[there.send(data[:count], socket.MSG_DONTWAIT) :]
-                with contextlib.suppress(BlockingIOError):
-                    frame = incoming.receive(here, socket.MSG_DONTWAIT)
-                    while frame is not None:
-                        got.append(bytes(frame))
-                        frame = incoming.next()
-        assert got == frames
-
-
-def test_a_length_that_cannot_be_is_refused() -> None:
-    """PR1: before the hello next to nothing is taken, and never more than a frame may have."""
-    for limit, trusted in ((MAX_HELLO_BYTES, False), (MAX_FRAME_BYTES, True)):
-        incoming = Incoming()
-        if trusted:
-            incoming.trust()
-        here, there = socket.socketpair()
-        with here, there:
-            there.send(HEAD.pack(limit, CALL))
-            with pytest.raises(RemoteError, match="at most"):
-                incoming.receive(here)
-
-
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in MAX_BYTES_OF_KIND])
-def test_a_kind_that_carries_no_payload_is_short(kind: Kind) -> None:
-    """PR1: its length is not believed where it is longer than a hello may be."""
-    incoming = Incoming()
-    incoming.trust()
-    here, there = socket.socketpair()
-    with here, there:
-        there.send(HEAD.pack(MAX_HELLO_BYTES + 1, kind))
-        with pytest.raises(RemoteError, match="at most"):
-            incoming.receive(here)
-
-
-def test_the_buffer_grows_with_what_has_arrived() -> None:
-    """IN3: it is never more than twice that, whatever the frame's head claims."""
-    incoming = Incoming()
-    incoming.trust()
-    here, there = socket.socketpair()
-    with here, there:
-        there.send(HEAD.pack(1900 << 20, CALL))
-        assert incoming.receive(here) is None
-        arrived = HEAD.size
-        piece = bytes(RECEIVE_BYTES)
-        while arrived < 6 << 20:
-            assert incoming._frame is not None
-            assert len(incoming._frame) <= max(FIRST_BUFFER_BYTES, 2 * arrived)
-            arrived += there.send(piece, socket.MSG_DONTWAIT)
-            while incoming._filled < arrived:
-                assert incoming.receive(here) is None
 
 
 def test_fields_have_exactly_their_type() -> None:

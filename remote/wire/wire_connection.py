@@ -1,0 +1,214 @@
+"""One side of a connection between a store's owner and a client, without its socket.
+
+A driver receives into `buffer` and tells the count to `received`, which gives a frame if one is
+whole then; `next` gives those that came with it. It sends what is in `outgoing`. So the same object
+serves a blocking socket, the owner's event loop, and asyncio (`BufferedProtocol`).
+
+IN1. No more is kept than one frame and what came with its end, `RECEIVE_BYTES` at most. It belongs
+    to this object, whoever reads: a reader may leave between any two calls.
+IN2. A long frame is received into the buffer that its parts are then read from: no copy.
+IN3. That buffer is no larger than `FIRST_BUFFER_BYTES`, or twice what has arrived: a length that is
+    only claimed costs nothing. No frame is longer than its kind may be (`MAX_BYTES_OF_KIND`).
+IN4. Nothing is a frame before the other side's greeting is whole, and before the hello is answered
+    none is longer than `MAX_HELLO_BYTES`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+from quire.arguments import Bytes
+from quire.errors import QuireError, RemoteError
+from quire.remote.limits import (
+    FIRST_BUFFER_BYTES,
+    FIRST_RECEIVE_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_HELLO_BYTES,
+    RECEIVE_BYTES,
+)
+
+from .failures import describe_error, raise_error
+from .protocol import (
+    CALL,
+    GREETING,
+    HEAD,
+    MAX_BYTES_OF_KIND,
+    RESULT,
+    Header,
+    Role,
+    check_greeting,
+    decode_call,
+    encode_call,
+    greeting,
+)
+
+_unpack_head = HEAD.unpack_from
+_HEAD_BYTES = HEAD.size
+_ROLES: Final = tuple(role.value for role in Role)
+
+
+class Side(Enum):
+    """The side of a connection that speaks."""
+
+    CLIENT = auto()  # begins
+    OWNER = auto()  # answers
+
+
+class WireConnection:
+    """The state of one side. Used by one thread at a time. Frames come with their heads."""
+
+    __slots__ = (
+        "_at",
+        "_filled",
+        "_frame",
+        "_is_greeted",
+        "_is_owner",
+        "_length",
+        "_scratch",
+        "buffer",
+        "limit",
+        "outgoing",
+        "rest",
+    )
+
+    def __init__(self, side: Side, scratch: memoryview | None = None) -> None:
+        """`scratch`: `RECEIVE_BYTES` to receive into, shared by connections of one thread.
+
+        Without it the connection has its own, which grows with what is received at once.
+        """
+        self._is_owner = side is Side.OWNER
+        self._is_greeted = False
+        self.limit = MAX_HELLO_BYTES  # of a frame
+        self._scratch = scratch or memoryview(bytearray(FIRST_RECEIVE_BYTES))
+        self.buffer = self._scratch  # where the next bytes are received
+        self.outgoing: list[Bytes] = []  # that is to be sent before anything else
+        self.rest = b""  # from `_at` on: not given as frames yet
+        self._at = 0
+        self._frame: bytearray | None = None  # a long one of `_length`, `_filled` so far
+        self._filled = 0
+        self._length = 0
+
+    # Bytes in, frames out
+
+    def received(self, count: int) -> Bytes | None:
+        """Take so many bytes that are in `buffer`; return a frame, if it is whole now.
+
+        Raises RemoteError for what is no greeting, for the words of one that refuses this side, and
+        for a length that cannot be.
+        """
+        if self._frame is not None:
+            return self._received_long(self._frame, count)
+        data = self.buffer[:count].tobytes()
+        if count == len(self.buffer) < RECEIVE_BYTES:
+            self.buffer = self._scratch = memoryview(bytearray(RECEIVE_BYTES))
+        if self.rest:
+            data = self.rest[self._at :] + data
+            self.rest, self._at = b"", 0
+        if (
+            self._is_greeted
+            and len(data) >= _HEAD_BYTES
+            and _unpack_head(data)[0] + _HEAD_BYTES == len(data)
+        ):
+            return data
+        self.rest = data
+        return self.next()
+
+    def _received_long(self, frame: bytearray, count: int) -> Bytes | None:
+        self.buffer = self._scratch  # a view of the frame keeps it from being extended
+        self._filled += count
+        if self._filled == self._length:
+            self._frame = None
+            return frame
+        if self._filled == len(frame):
+            frame.extend(bytes(min(self._filled, self._length - self._filled)))
+        self.buffer = memoryview(frame)[self._filled :]
+        return None
+
+    def next(self) -> Bytes | None:
+        """Return a frame that came with the one before. Raises RemoteError as `received`."""
+        if not self._is_greeted and not self._take_greeting():
+            return None
+        rest, start = self.rest, self._at
+        size = len(rest) - start
+        if size < _HEAD_BYTES:
+            return None
+        length = _unpack_head(rest, start)[0] + _HEAD_BYTES
+        if length > RECEIVE_BYTES or length > self.limit:
+            self._check_length(length, rest[start + 4])
+        if length <= size:
+            self._at = start + length
+            if length == size:
+                self.rest, self._at = b"", 0
+            return rest[start : start + length]
+        if length > RECEIVE_BYTES:
+            self._length = length
+            self._frame = frame = bytearray(min(length, max(FIRST_BUFFER_BYTES, 2 * size)))
+            frame[:size] = memoryview(rest)[start:]
+            self._filled = size
+            self.buffer = memoryview(frame)[size:]
+            self.rest, self._at = b"", 0
+        return None
+
+    def _check_length(self, length: int, kind: int) -> None:
+        """Raise RemoteError for a frame that is longer than its kind, or the limit, allows."""
+        limit = min(self.limit, MAX_BYTES_OF_KIND.get(kind, MAX_HELLO_BYTES) + _HEAD_BYTES)
+        if length > limit:
+            raise RemoteError(
+                f"a message of {length} bytes: at most {limit} are taken; the connection ends"
+            )
+
+    def _take_greeting(self) -> bool:
+        """Return True if the other side's greeting is whole, and lets this side in."""
+        if len(self.rest) < GREETING.size:
+            return False
+        length = check_greeting(self.rest[: GREETING.size])
+        end = GREETING.size + length
+        if len(self.rest) < end:
+            return False
+        if length:
+            raise RemoteError(self.rest[GREETING.size : end].decode(errors="replace"))
+        self.rest = self.rest[end:]
+        self._is_greeted = True
+        if self._is_owner:
+            self.outgoing.append(greeting())
+        return True
+
+    def take_outgoing(self) -> list[Bytes]:
+        """Return what is to be sent now, which is the driver's then."""
+        found, self.outgoing = self.outgoing, []
+        return found
+
+    # The hello, from the client's side
+
+    def send_hello(self, hello: Header) -> None:
+        """Begin: the greeting, and the hello without waiting."""
+        self.outgoing += [greeting(), *encode_call(CALL, hello)]
+
+    def accepted(self, frame: Bytes) -> Header:
+        """Return the owner's answer to the hello. Raises RemoteError, or what it reports."""
+        header = decode_call(frame).header
+        raise_error(header)
+        self.limit = MAX_FRAME_BYTES
+        return header
+
+    # The hello, from the owner's side
+
+    def hello_of(self, frame: Bytes) -> Header:
+        """Return the hello that a client's first frame is. Raises RemoteError."""
+        hello = decode_call(frame).header if frame[4] == CALL else {}
+        if hello.get("op") != "hello" or hello.get("role") not in _ROLES:
+            raise RemoteError("a connection begins with a hello of Quire's protocol")
+        return hello
+
+    def accept(self, answer: Header) -> None:
+        """Answer the hello: the client is let in."""
+        self.limit = MAX_FRAME_BYTES
+        self.outgoing += encode_call(RESULT, answer)
+
+    def refuse(self, error: QuireError) -> None:
+        """Say why the connection ends, in the greeting or after it."""
+        if self._is_greeted:
+            self.outgoing += encode_call(RESULT, describe_error(error))
+        else:
+            self.outgoing.append(greeting(str(error)))
