@@ -2,9 +2,10 @@
 
 The parts of `make test` run all at the same time: one after another would leave processors idle for
 most of the time. Those of `make test-long` run `--at-once` at a time. The output of a part stands
-in `build/tests` while it runs, and is shown when it has ended; what has failed in any of them is
-shown again at the end. A part that has not ended after `--minutes` is ended, and fails. So is one
-with a test that takes a quarter of an hour, which shows where each of its threads is.
+in `build/tests` while it runs, and is shown when it has ended. What has failed in any of them is
+shown again at the end, after the processor seconds of each part with its children. A part that has
+not ended after `--minutes` is ended, and fails. So is one with a test that takes a quarter of an
+hour, which shows where each of its threads is.
 
 The stores of the parts that are not about a disk are in memory, where there is room for them: much
 of the time of a small test is the file system's. Those of the engine and its parts are on the disk.
@@ -19,9 +20,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from scripts.commit_seed import commit_seed
 from scripts.test_parts import FIRST, LONG, QUICK, TestsOfPart
@@ -59,10 +63,19 @@ def commands(long: bool, seed: str, memory: str | None) -> dict[str, list[str]]:
     }
 
 
+class Ended(NamedTuple):
+    """A part that has ended."""
+
+    status: int
+    minutes: float
+    processor_seconds: float  # with those of its children that it has waited for
+    output: bytes
+
+
 def run(
     name: str, command: list[str], minutes: float, started: list[subprocess.Popen[bytes]]
-) -> tuple[int, float, bytes]:
-    """Run one part: its exit status, minutes, and its output; `started` has its process."""
+) -> Ended:
+    """Run one part; `started` gets its process."""
     began = time.monotonic()
     # What pytest has made of a module serves the other parts, and what a test starts.
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
@@ -72,19 +85,24 @@ def run(
         start_new_session=True,
     ) as part:  # fmt: skip
         started.append(part)
-        try:
-            part.wait(minutes * 60)
-        except subprocess.TimeoutExpired:
-            end([part])
+        late = threading.Timer(minutes * 60, end, [[part]])
+        late.start()
+        _, status, usage = os.wait4(part.pid, 0)
+        part.returncode = os.waitstatus_to_exitcode(status)
+        late.cancel()
+        took = (time.monotonic() - began) / 60
+        if took >= minutes:
             output.write(f"\nFAILED {name}: had not ended after {minutes:g} minutes\n".encode())
-    return part.returncode, (time.monotonic() - began) / 60, output_path.read_bytes()
+    spent = usage.ru_utime + usage.ru_stime
+    return Ended(part.returncode, took, spent, output_path.read_bytes())
 
 
 def end(parts: list[subprocess.Popen[bytes]]) -> None:
     """Kill those that have not ended, with what they have started."""
     for part in parts:
-        if part.poll() is None:
-            os.killpg(part.pid, signal.SIGKILL)
+        if part.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(part.pid, signal.SIGKILL)
 
 
 def main() -> int:
@@ -127,6 +145,7 @@ def run_all(parts: dict[str, list[str]], minutes: float, at_once: int) -> int:
     failed = 0
     failures: list[str] = []
     started: list[subprocess.Popen[bytes]] = []
+    spent: dict[str, float] = {}
     with ThreadPoolExecutor(at_once) as pool:
         running = {
             pool.submit(run, name, command, minutes, started): name
@@ -134,18 +153,21 @@ def run_all(parts: dict[str, list[str]], minutes: float, at_once: int) -> int:
         }
         try:
             for part in as_completed(running):
-                status, took, output_path = part.result()
-                failed |= status
-                print(f"\n{running[part].capitalize()}, {took:.1f} minutes:\n", flush=True)
-                sys.stdout.buffer.write(output_path)
+                ended = part.result()
+                failed |= ended.status
+                spent[running[part]] = ended.processor_seconds
+                print(f"\n{running[part].capitalize()}, {ended.minutes:.1f} minutes:\n", flush=True)
+                sys.stdout.buffer.write(ended.output)
                 sys.stdout.flush()
-                lines = output_path.decode(errors="replace").splitlines()
+                lines = ended.output.decode(errors="replace").splitlines()
                 failures += [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
         except KeyboardInterrupt:
             for future in running:
                 future.cancel()
             end(started)
             raise
+    each = ", ".join(f"{name} {spent[name]:.0f}" for name in parts)
+    print(f"\nProcessor seconds: {each}; {sum(spent.values()):.0f} in all", flush=True)
     if failures:
         print("\nWhat has failed in all:\n", *failures, sep="\n", flush=True)
     return 1 if failed else 0

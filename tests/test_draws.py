@@ -166,12 +166,12 @@ def test_a_case_that_is_drawn_runs_in_its_forms() -> None:
 def test_of_the_tests_of_a_file_some_are_drawn() -> None:
     """With all their cases; others of the file, or of other files, do not count among them."""
     tests = [
-        Drawable(f"tests/{file}.py::test_{number}[{case}]", None, 3, of_file=True)
+        Drawable(f"tests/{file}.py::test_{number}[{case}]", parts_of_file=3)
         for file in "ab"
         for number in range(7)
         for case in range(2)
     ]
-    others = [Drawable("tests/a.py::test_8"), Drawable("tests/a.py::test_9[0]", None, 2)]
+    others = [Drawable("tests/a.py::test_8"), Drawable("tests/a.py::test_9[0]", parts=2)]
     runs = []
     for turn in range(3):
         out = cases_left_out([*tests, *others], turn * PER_TURN)
@@ -183,6 +183,44 @@ def test_of_the_tests_of_a_file_some_are_drawn() -> None:
             assert len([each for each in functions if f"/{file}." in each]) in (2, 3)
         runs.append(functions)
     assert sorted(itertools.chain(*runs)) == sorted({test.function for test in tests})
+
+
+def test_of_a_drawn_test_some_cases_are_drawn() -> None:
+    """Each case runs once in as many turns as both draws have parts, and each turn has one."""
+    tests = [
+        Drawable(f"tests/a.py::test_{number}[{case}]", parts=2, parts_of_file=3)
+        for number in range(6)
+        for case in range(4)
+    ]
+    runs = []
+    for turn in range(3 * 2):
+        out = cases_left_out(tests, turn * PER_TURN)
+        left = [test for test in tests if test.id not in out]
+        assert len({test.function for test in left}) == 2
+        assert len(left) == 2 * 2
+        runs.append(left)
+    assert sorted(itertools.chain(*runs)) == sorted(tests)
+
+
+def test_of_the_tests_of_a_folder_some_are_drawn() -> None:
+    """Those without cases of their own; long ones do not count among the others.
+
+    What is named runs.
+    """
+    tests = [Drawable(f"tests/x/test_{n}.py::test", parts=4, is_long=n > 9) for n in range(13)]
+    alone = Drawable("tests/y/test_1.py::test", parts=4)
+    cases = [Drawable(f"tests/x/test_1.py::test_cases[{n}]", parts=2) for n in range(4)]
+    runs = []
+    for turn in range(4):
+        out = cases_left_out([*tests, alone, *cases], turn * PER_TURN)
+        left = [test for test in tests if test.id not in out]
+        assert len([test for test in left if not test.is_long]) in (2, 3)
+        assert alone.id not in out
+        assert len(out.intersection(each.id for each in cases)) == 2
+        named = cases_left_out([*tests, *cases], turn * PER_TURN, named=True)
+        assert named == out.intersection(each.id for each in cases)
+        runs.append([test for test in left if not test.is_long])
+    assert sorted(itertools.chain(*runs)) == sorted(test for test in tests if not test.is_long)
 
 
 def test_a_run_draws() -> None:

@@ -5,10 +5,14 @@ LO1  A test that runs over several forms of a store runs embedded, if that is on
 LO2  Of a test with the mark `cases(n)` about one case in n runs, and over n turns each.
 LO3  Of the tests of a file that have the mark `cases(n, of_file=True)` about one in n runs, and
      over n turns each. It is for long tests of which several go through the same code: power
-     failures at every call, micro-batches of Spark.
+     failures at every call, micro-batches of Spark. One that has the mark `cases(m)` too is drawn
+     so, and of its cases one in m runs then: each of them over n * m turns.
+LO4  Tests with the mark `cases(n)` that have but one case, in files without a mark, are drawn so
+     among those of their folder: models, fuzzers and sweeps in a loop.
 
-A test with the mark `every_form`, or one that is named with its parameters, is never left out; nor
-does LO3 leave one out that is named.
+At least one of a test's cases, a file's tests and a folder's tests runs, those that are `long`
+apart. A test with the mark `every_form`, or one that is named with its parameters, is never left
+out; nor do LO3 and LO4 leave one out that is named.
 """
 
 from __future__ import annotations
@@ -33,12 +37,18 @@ class Drawable(NamedTuple):
     id: str
     form: str | None = None
     parts: int | None = None  # of its mark `cases`
-    of_file: bool = False  # the tests of its file are the cases
+    parts_of_file: int | None = None  # of its mark `cases` with `of_file`
+    is_long: bool = False
 
     @property
     def file(self) -> str:
         """The file that it stands in."""
         return self.id.partition("::")[0]
+
+    @property
+    def folder(self) -> str:
+        """The folder of the file."""
+        return self.file.rpartition("/")[0]
 
     @property
     def function(self) -> str:
@@ -54,16 +64,26 @@ class Drawable(NamedTuple):
         return f"{self.function}[{'-'.join(words)}]"
 
 
+class Group(NamedTuple):
+    """Tests or cases of which a run has one in so many."""
+
+    name: str
+    parts: int
+    is_long: bool
+    turns: int = 1  # that go by between one draw and the next
+
+
 def drawable(item: pytest.Item) -> Drawable:
     """Return what a draw knows of a test."""
     if item.get_closest_marker("every_form"):
         return Drawable(item.nodeid)  # and in each turn
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     forms = (parameters[name] for name in ARGUMENTS if parameters.get(name) in FORMS)
-    cases = item.get_closest_marker("cases")
-    if cases is None:
-        return Drawable(item.nodeid, next(forms, None))
-    return Drawable(item.nodeid, next(forms, None), *cases.args, **cases.kwargs)
+    parts: dict[bool, int] = {}
+    for mark in item.iter_markers("cases"):  # that of the test is before that of its file
+        parts.setdefault(mark.kwargs.get("of_file", False), *mark.args)
+    is_long = item.get_closest_marker("long") is not None
+    return Drawable(item.nodeid, next(forms, None), parts.get(False), parts.get(True), is_long)
 
 
 def forms_left_out(tests: Iterable[Drawable], seed: int) -> set[str]:
@@ -79,17 +99,34 @@ def forms_left_out(tests: Iterable[Drawable], seed: int) -> set[str]:
     return out
 
 
-def cases_left_out(tests: Iterable[Drawable], seed: int) -> set[str]:
-    """Return the ids of the tests that LO2 and LO3 leave out."""
-    cases: dict[tuple[str, int], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+def groups(tests: Iterable[Drawable], *, named: bool = False) -> dict[Group, dict[str, set[str]]]:
+    """Return what is drawn among what: ids by the test, or by the case of a test.
+
+    `named`: the tests are named, and only their cases are drawn.
+    """
+    tests = list(tests)
+    cases: dict[str, set[str]] = defaultdict(set)
     for test in tests:
-        if test.parts:
-            among, case = (test.file, test.function) if test.of_file else (test.function, test.case)
-            cases[among, test.parts][case].append(test.id)
+        cases[test.function].add(test.case)
+    found: dict[Group, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for test in tests:
+        of_file, has_cases = test.parts_of_file, len(cases[test.function]) > 1
+        if test.parts and has_cases:
+            among = Group(test.function, test.parts, test.is_long, of_file or 1)
+            found[among][test.case].add(test.id)
+        if of_file and not named:
+            found[Group(test.file, of_file, test.is_long)][test.function].add(test.id)
+        elif test.parts and not has_cases and not named:
+            found[Group(test.folder, test.parts, test.is_long)][test.function].add(test.id)
+    return found
+
+
+def cases_left_out(tests: Iterable[Drawable], seed: int, *, named: bool = False) -> set[str]:
+    """Return the ids of the tests that LO2, LO3 and LO4 leave out."""
     out: set[str] = set()
-    for (among, parts), ids in cases.items():
-        for case in ids.keys() - share(list(ids), parts, seed, among):
-            out.update(ids[case])
+    for group, ids in groups(tests, named=named).items():
+        for each in ids.keys() - share(list(ids), group.parts, seed // group.turns, group.name):
+            out |= ids[each]
     return out
 
 
@@ -98,8 +135,6 @@ def left_out(config: pytest.Config, items: Iterable[pytest.Item], seed: int) -> 
     if any("[" in each for each in config.args):
         return set()
     tests = [drawable(item) for item in items]
-    if any("::" in each for each in config.args):
-        tests = [test._replace(parts=None) if test.of_file else test for test in tests]
     forms = config.getoption("--forms")
     out: set[str] = set()
     if forms == "drawn":
@@ -107,5 +142,5 @@ def left_out(config: pytest.Config, items: Iterable[pytest.Item], seed: int) -> 
     elif forms != "all":
         out |= {test.id for test in tests if test.form not in (forms, None)}
     if config.getoption("--cases") == "drawn":
-        out |= cases_left_out(tests, seed)
+        out |= cases_left_out(tests, seed, named=any("::" in each for each in config.args))
     return out
