@@ -64,9 +64,11 @@ GENERATION record: the first record of the first group that an open writes; `seq
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-from struct import Struct
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from quire.checksum import checksum
 from quire.errors import InvalidArgument
@@ -77,14 +79,14 @@ VERSION_OF_UNSYNCED: Final = 2  # of a group
 SEGMENT_MAGIC: Final = int.from_bytes(b"QJSG", "little")
 GROUP_MAGIC: Final = int.from_bytes(b"QJGR", "little")
 
-CHECKSUM: Final = Struct("<Q")
-SEGMENT_FIELDS: Final = Struct("<IHHIIQQQQQ")  # from offset 8
-GROUP_FIELDS: Final = Struct("<IHHQQQQIIQ")  # from offset 8
-GROUP_START: Final = Struct("<IHHQQ")  # those that stay the same for a generation
-GROUP_ENDS: Final = Struct("<24sQQIIQ")  # all, with these packed already
-RECORD_HEADER: Final = Struct("<IHHQ")
-RECORD_LENGTH: Final = Struct("<I")
-GENERATION_BODY: Final = Struct("<QQ")
+CHECKSUM: Final = struct.Struct("<Q")
+SEGMENT_FIELDS: Final = struct.Struct("<IHHIIQQQQQ")  # from offset 8
+GROUP_FIELDS: Final = struct.Struct("<IHHQQQQIIQ")  # from offset 8
+GROUP_START: Final = struct.Struct("<IHHQQ")  # those that stay the same for a generation
+GROUP_ENDS: Final = struct.Struct("<24sQQIIQ")  # all, with these packed already
+RECORD_HEADER: Final = struct.Struct("<IHHQ")
+RECORD_LENGTH: Final = struct.Struct("<I")
+GENERATION_BODY: Final = struct.Struct("<QQ")
 
 SEGMENT_HEADER_BYTES: Final = 64
 GROUP_HEADER_BYTES: Final = 64
@@ -93,7 +95,7 @@ RECORD_ALIGNMENT: Final = 8
 KIND_GENERATION: Final = 0
 
 # What a search looks at of each page, without unpacking the rest: the magic and the LSN of a group.
-GROUP_SOUGHT: Final = Struct("<8xI20xQ")
+GROUP_SOUGHT: Final = struct.Struct("<8xI20xQ")
 
 MIN_SEGMENT_PAGES: Final = 4  # a header, the generation group, and room for something to be said
 MAX_SEGMENT_BYTES: Final = 1 << 30  # body_length is 32 bits wide; a search reads whole segments
@@ -143,7 +145,9 @@ class SegmentHeader(NamedTuple):
     capacity: int
 
 
-class GroupHeader(NamedTuple):
+class GroupHeader(Struct):
+    """The fields of a group's header, in their order; they are not changed."""
+
     magic: int
     version: int
     flags: int
@@ -154,6 +158,10 @@ class GroupHeader(NamedTuple):
     body_length: int
     record_count: int
     unsynced: int
+
+    def end_lsn(self, page_size: int) -> int:
+        """Return where the next group can begin: the pages of this one end there."""
+        return self.lsn + ((GROUP_HEADER_BYTES + self.body_length + page_size - 1) & -page_size)
 
 
 def checked_geometry(store_id: int, segment_bytes: int, page_size: int) -> Geometry:
@@ -226,7 +234,7 @@ def unpack_segment_header(page: bytes) -> SegmentHeader | None:
 
 def unpack_group_header(data: bytes | memoryview, offset: int = 0) -> GroupHeader:
     """The fields as they stand at `offset`, valid or not."""
-    return GroupHeader._make(GROUP_FIELDS.unpack_from(data, offset + 8))
+    return GroupHeader(*GROUP_FIELDS.unpack_from(data, offset + 8))
 
 
 def pack_record(kind: int, sequence: int, body: bytes | bytearray | memoryview) -> bytes:

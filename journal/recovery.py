@@ -27,7 +27,7 @@ from quire.env import Env, File
 from quire.errors import InvalidArgument, StoreCorrupt
 
 from .format import KIND_GENERATION, Record, round_up
-from .scan import Chain, RecoveryReport, search_groups
+from .scan import Chain, Group, RecoveryReport, search_groups
 from .segment import (
     SPARE_SUFFIX,
     SUFFIXES,
@@ -82,8 +82,8 @@ def recover_segments(
         raise StoreCorrupt(f"{location}: {text}: a group is damaged; restore the file from a copy")
     report(chain.report(records))
     current = (chain.end_lsn - 1) // segment_bytes
-    if chain.groups:
-        _settle_last_groups(directory, chain)
+    if chain.last is not None:
+        _settle_last_groups(directory, chain.last, chain.start_lsn)
     _rename_spares(directory)
     for number in sorted((number for number in numbers if number > current), reverse=True):
         # From the newest down, each durable before the next: a crash leaves no gap in the numbers.
@@ -153,21 +153,21 @@ def _apply_chain(chain: Chain, apply: Apply) -> int:
     return records
 
 
-def _settle_last_groups(directory: Directory, chain: Chain) -> None:
+def _settle_last_groups(directory: Directory, last: Group, start_lsn: int) -> None:
     """Write the last group again, and those before it that may not be durable (JV2).
 
     They are in one segment.
     """
-    env, geometry = directory.env, directory.geometry
-    number = chain.last_lsn // geometry.segment_bytes
+    env, geometry, last_lsn = directory.env, directory.geometry, last.header.lsn
+    number = last_lsn // geometry.segment_bytes
     beginning = number * geometry.segment_bytes + geometry.page_size
-    first = max(chain.durable_lsn, chain.start_lsn, beginning)
+    first = max(last_lsn - last.header.unsynced, start_lsn, beginning)
     with closing(env.open_file(directory.path_of(number), direct=directory.direct)) as file:
-        if first < chain.last_lsn:
+        if first < last_lsn:
             for group in Chain(directory, first, {number}):
-                if group.header.lsn < chain.last_lsn:
+                if group.header.lsn < last_lsn:
                     _write_again(directory, file, group.header.lsn, group.image)
-        _write_again(directory, file, chain.last_lsn, chain.last_image)
+        _write_again(directory, file, last_lsn, last.image)
         file.sync()
 
 

@@ -27,7 +27,6 @@ import struct
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from enum import Enum
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -37,6 +36,7 @@ from quire.limits import MAX_TRIED_BYTES, SEARCH_CHUNK_BYTES
 
 from .format import (
     CHECKSUM,
+    GROUP_FIELDS,
     GROUP_HEADER_BYTES,
     GROUP_MAGIC,
     GROUP_SOUGHT,
@@ -57,14 +57,21 @@ from .segment import Directory, SegmentReader
 from .torn_or_damaged import was_whole
 
 
-class Group(NamedTuple):
+class Group(Struct):
+    """A group that was verified; it is not changed. (`frozen` would make it dearer.)"""
+
     header: GroupHeader
-    body: memoryview
     image: memoryview  # header and body as they are in the file
+    end_lsn: int  # where the next group can begin
+
+    @property
+    def body(self) -> memoryview:
+        """The records, with their padding."""
+        return self.image[GROUP_HEADER_BYTES:]
 
     def records(self) -> Iterator[Record]:
         """The records, in order. Raises StoreCorrupt if the body is not exactly made of records."""
-        lsn, body = self.header.lsn, self.body
+        lsn, body, generation = self.header.lsn, self.body, self.header.generation
         end = len(body)
         offset = count = 0
         while offset < end:
@@ -76,7 +83,7 @@ class Group(NamedTuple):
                 break
             address = lsn + GROUP_HEADER_BYTES + offset
             own = body[offset + RECORD_HEADER_BYTES : offset + length]
-            yield Record(kind, sequence, address, own, flags, self.header.generation)
+            yield Record(kind, sequence, address, own, flags, generation)
             offset += round_up(length, RECORD_ALIGNMENT)
             count += 1
         if offset != end or count != self.header.record_count:
@@ -143,24 +150,14 @@ class Chain:
         offset = start_lsn % geometry.segment_bytes
         self.start_lsn = start_lsn - offset + max(offset, geometry.page_size)
         self.end_lsn = self.start_lsn
-        self.last_lsn = 0
-        self.last_image = memoryview(b"")  # of the last group, as it was verified
-        self.durable_lsn = 0  # all before it was durable when the last group was written
-        self.generation = 0
+        self.last: Group | None = None  # the latest group, as it was verified
         self.groups = 0
         self.segments_read: set[int] = set()
 
     def __iter__(self) -> Iterator[Group]:
         try:
             while (group := self._next()) is not None:
-                header = group.header
-                self.last_lsn = header.lsn
-                self.last_image = group.image
-                self.durable_lsn = header.lsn - header.unsynced
-                self.generation = header.generation
-                self.end_lsn = header.lsn + round_up(
-                    GROUP_HEADER_BYTES + header.body_length, self._geometry.page_size
-                )
+                self.last, self.end_lsn = group, group.end_lsn
                 self.groups += 1
                 yield group
         finally:
@@ -171,14 +168,25 @@ class Chain:
             self._reader.close()
             self._reader = None
 
+    @property
+    def last_lsn(self) -> int:
+        """The LSN of the latest group; 0: there is none."""
+        return 0 if self.last is None else self.last.header.lsn
+
+    @property
+    def generation(self) -> int:
+        """The generation of the latest group; 0: there is none."""
+        return 0 if self.last is None else self.last.header.generation
+
     def admits(self, header: GroupHeader) -> bool:
         """Return True if a group that is valid in itself is the next one of the chain (JS1)."""
-        if self.groups == 0:
+        if self.last is None:
             return True
-        return header.previous_lsn == self.last_lsn and succeeds(header.generation, self.generation)
+        last = self.last.header
+        return header.previous_lsn == last.lsn and succeeds(header.generation, last.generation)
 
     def whole_group_at(self, lsn: int) -> Group | None:
-        """The group at this place if it is valid in itself, whatever its predecessor."""
+        """Return the group at this place if it is valid in itself, whatever its predecessor."""
         reader = self._reader_for(lsn // self._geometry.segment_bytes)
         return None if reader is None else read_group(reader, self._geometry, lsn)
 
@@ -302,6 +310,11 @@ class Chain:
         return [self.end_lsn, (number + 1) * segment_bytes + page_size]
 
     def _next(self) -> Group | None:
+        reader, lsn = self._reader, self.end_lsn
+        if reader is not None and lsn // self._geometry.segment_bytes == reader.number:
+            group = read_group(reader, self._geometry, lsn)  # nearly every one is found here
+            if group is not None and self.admits(group.header):
+                return group
         for lsn in self.places():
             group = self.whole_group_at(lsn)
             if group is not None and self.admits(group.header):
@@ -322,29 +335,33 @@ class Chain:
 
 def read_group(reader: SegmentReader, geometry: Geometry, lsn: int) -> Group | None:
     """The group at a place, verified but for its relation to its predecessor; None if none is."""
-    offset = lsn % geometry.segment_bytes
-    data = reader.read(offset, geometry.page_size)
-    if len(data) < geometry.page_size:
-        return None
-    header = unpack_group_header(data)
-    end = GROUP_HEADER_BYTES + header.body_length
-    if header.magic != GROUP_MAGIC or header.lsn != lsn or header.store_id != geometry.store_id:
-        return None
-    if offset + end > geometry.segment_bytes:
-        return None
-    if end > len(data):
-        data = reader.read(offset, end)
-        if len(data) < end:
+    store_id, segment_bytes, page_size = geometry
+    offset = lsn % segment_bytes
+    window, at = reader.window, offset - reader.start
+    if at < 0 or at + page_size > len(window):
+        window, at = reader.move(offset, page_size), 0
+        if len(window) < page_size:
             return None
-    if checksum(data[8:end]) != CHECKSUM.unpack_from(data)[0]:
+    header = GroupHeader(*GROUP_FIELDS.unpack_from(window, at + 8))
+    if header.magic != GROUP_MAGIC or header.lsn != lsn or header.store_id != store_id:
+        return None
+    size = GROUP_HEADER_BYTES + header.body_length
+    if offset + size > segment_bytes:
+        return None
+    if at + size > len(window):
+        window, at = reader.move(offset, size), 0
+        if len(window) < size:
+            return None
+    image = window[at : at + size]
+    if checksum(image[8:]) != CHECKSUM.unpack_from(image)[0]:
         return None
     if header.version not in (VERSION, VERSION_OF_UNSYNCED):
         raise StoreVersion(
-            f"{reader.path}: page {offset // geometry.page_size}, offset {offset}: journal group of"
+            f"{reader.path}: page {offset // page_size}, offset {offset}: journal group of"
             f" format version {header.version}; this release reads up to {VERSION_OF_UNSYNCED}: use"
             " the release that wrote it"
         )
-    return Group(header, data[GROUP_HEADER_BYTES:end], data[:end])
+    return Group(header, image, header.end_lsn(page_size))
 
 
 def search_groups(directory: Directory, segments: Iterable[int], from_lsn: int) -> Iterator[Group]:

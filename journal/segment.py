@@ -186,8 +186,8 @@ class SegmentReader:
         self.number = number
         self.path = directory.path_of(number)
         self._file = directory.env.open_file(self.path, read_only=True)
-        self._window = b""
-        self._start = 0
+        self.window = memoryview(b"")  # what was read at last: it stays valid, and unchanged
+        self.start = 0  # the offset where that begins
         try:
             self._check(directory.geometry)
         except BaseException:
@@ -211,22 +211,27 @@ class SegmentReader:
             )
 
     def read(self, offset: int, length: int) -> memoryview:
-        """Bytes from `offset`, fewer at the end of the file. They stay valid and unchanged."""
-        start = offset - self._start
-        if start < 0 or start + length > len(self._window):
-            # Twice as much each time: a short journal is mostly space that nobody has to read.
-            ahead = min(max(2 * len(self._window), SCAN_WINDOW_BYTES >> 4), SCAN_WINDOW_BYTES)
-            self._window = self._file.read(offset, max(length, ahead))
-            self._start = offset
+        """Return bytes from `offset`, fewer at the end of the file."""
+        start = offset - self.start
+        if start < 0 or start + length > len(self.window):
+            self.move(offset, length)
             start = 0
-        return memoryview(self._window)[start : start + length]
+        return self.window[start : start + length]
+
+    def move(self, offset: int, length: int) -> memoryview:
+        """Read from `offset`, at least so many bytes where the file has them; return the window."""
+        # Twice as much each time: a short journal is mostly space that nobody has to read.
+        ahead = min(max(2 * len(self.window), SCAN_WINDOW_BYTES >> 4), SCAN_WINDOW_BYTES)
+        self.window = memoryview(self._file.read(offset, max(length, ahead)))
+        self.start = offset
+        return self.window
 
     def next_data(self, offset: int) -> range:
         """The next bytes from `offset` on that may be other than zeros; empty: there are none."""
         return self._file.next_data(offset)
 
     def close(self) -> None:
-        self._window = b""
+        self.window = memoryview(b"")
         self._file.close()
 
 

@@ -81,14 +81,14 @@ FAULTS = [
     SeededFault(
         "the checksum of a group is not looked at",
         "journal/scan.py",
-        "if checksum(data[8:end]) != CHECKSUM.unpack_from(data)[0]:",
+        "if checksum(image[8:]) != CHECKSUM.unpack_from(image)[0]:",
         "if False:",
         "tests/journal/test_torn_or_damaged.py",
     ),
     SeededFault(
         "a group belongs to the chain whatever is before it",
         "journal/scan.py",
-        "return header.previous_lsn == self.last_lsn and succeeds(",
+        "return header.previous_lsn == last.lsn and succeeds(",
         "return succeeds(",
         "tests/journal/test_recovery.py tests/journal/test_journal.py -k 'not at_every_call'",
     ),

@@ -40,7 +40,6 @@ _KIND_OFFSET: Final = _PARTS_OFFSET + struct.calcsize("<QQQIII")  # of a part's 
 _PART_BYTES: Final = records_format.PART.size
 _COMMIT: Final = records_format.COMMIT
 _LTDS: Final = records_format.LTDS
-_ONE_FILE: Final = bytes([_LTDS])
 
 
 class EntryChain(NamedTuple):
@@ -98,8 +97,8 @@ class EntryPacker:
     def add(self, followed: FollowedGroup) -> None:
         """Add the next group. Raises StoreCorrupt."""
         group = followed.group
-        body, end = group.body, len(group.body)
-        at = copied = 0
+        body = group.body
+        at, copied, end = 0, 0, len(body)
         last_us, number = self.last_us, self.number
         is_first = number < self.first_number
         while at < end:
@@ -107,13 +106,16 @@ class EntryPacker:
             following = at + ((length + 7) & -8)
             if length < RECORD_HEADER_BYTES or following > end:
                 break
+            has_files = False
             if kind == _COMMIT:
                 last_us, parts = _TIME_AND_PARTS.unpack_from(body, at)
-            else:
-                parts = 0
+                if parts == 1:
+                    has_files = body[at + _KIND_OFFSET] == _LTDS
+                elif parts:
+                    has_files = _names_files(body, at, parts)
             if is_first:
                 self._first_us, is_first = last_us, False
-            if flags or (parts and _names_files(body, at, parts)):
+            if flags or has_files:
                 self.records += body[copied:at]
                 self._add_record(group, at, length, kind, flags)
                 copied = following
@@ -129,7 +131,7 @@ class EntryPacker:
                 " its checksum is right: it was written by faulty software; report it"
             )
         self.records += body[copied:]
-        self.number, self.last_us, self.end_lsn = number, last_us, followed.end_lsn
+        self.number, self.last_us, self.end_lsn = number, last_us, group.end_lsn
 
     def entry(self, before: EntryChain) -> tuple[bytes, int]:
         """Return the entry's bytes, and its checksum. `before`: what it follows."""
@@ -227,7 +229,5 @@ def shared_records(group: Group) -> Iterator[bytes]:
 
 def _names_files(body: memoryview, at: int, parts: int) -> bool:
     """Return True if a part of a COMMIT record is a large transaction's file."""
-    if parts == 1:
-        return body[at + _KIND_OFFSET : at + _KIND_OFFSET + 1] == _ONE_FILE
     first = at + _KIND_OFFSET
     return _LTDS in bytes(body[first : first + _PART_BYTES * parts : _PART_BYTES])

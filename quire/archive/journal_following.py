@@ -11,13 +11,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from quire.engine.layout import Layout
 from quire.env import Env
 from quire.errors import PositionLost, StoreCorrupt
 from quire.journal import (
-    GROUP_HEADER_BYTES,
     KIND_GENERATION,
     RECORD_HEADER,
     Chain,
@@ -26,15 +26,13 @@ from quire.journal import (
     Group,
     list_segments,
 )
-from quire.journal.format import GroupHeader, round_up
 
 
-class FollowedGroup(NamedTuple):
-    """A group of the journal, and what is before its end."""
+class FollowedGroup(Struct):
+    """A group of the journal, and the number of the latest record in it or before."""
 
     group: Group
-    end_lsn: int
-    number: int  # of the latest record
+    number: int
 
 
 class JournalFollowing:
@@ -54,15 +52,20 @@ class JournalFollowing:
         Raises StoreCorrupt, PositionLost.
         """
         lsn, number = self._lsn, self._number
+        generation = -1  # of the group before, once there is one
         try:
             if lsn < end_lsn:
                 self._begin(end_lsn)
                 for group in self._chain if self._chain.end_lsn < end_lsn else ():
-                    if group.header.lsn >= end_lsn:  # it may not be durable
+                    header = group.header
+                    if header.lsn >= end_lsn:  # it may not be durable
                         break
-                    lsn = self._chain.end_lsn
-                    number += numbered_records(group)
-                    yield FollowedGroup(group, lsn, number)
+                    lsn = group.end_lsn
+                    number += header.record_count
+                    if header.generation != generation:
+                        generation = header.generation
+                        number -= own_records(group)
+                    yield FollowedGroup(group, number)
                     if lsn >= end_lsn:
                         break
             if number < end_number:
@@ -80,20 +83,16 @@ class JournalFollowing:
         place = self._chain.end_lsn
         if place >= end_lsn or self._chain.whole_group_at(place) is not None:
             return
-        segment_bytes = self._directory.geometry.segment_bytes
+        _, segment_bytes, page_size = self._directory.geometry
         later = Chain(self._directory, (place // segment_bytes + 1) * segment_bytes, self._segments)
         found = later.whole_group_at(later.end_lsn) if later.end_lsn < end_lsn else None
         if found is not None:
             previous = found.header.previous_lsn
             before = self._chain.header_at(previous)  # None: its segment was released
-            if previous >= place or (before is not None and self._end_of(before) != place):
+            if previous >= place or (before is not None and before.end_lsn(page_size) != place):
                 raise self._missing(end_lsn)
             self._chain.close()
             self._chain = later
-
-    def _end_of(self, header: GroupHeader) -> int:
-        size = GROUP_HEADER_BYTES + header.body_length
-        return header.lsn + round_up(size, self._directory.geometry.page_size)
 
     def _missing(self, end_lsn: int) -> StoreCorrupt | PositionLost:
         """Return the error for a group that is not where it has to be."""
@@ -113,7 +112,9 @@ class JournalFollowing:
         )
 
 
-def numbered_records(group: Group) -> int:
-    """Return how many records of a group have a number: all but the journal's own, the first."""
-    count = group.header.record_count
-    return count - 1 if RECORD_HEADER.unpack_from(group.body)[1] == KIND_GENERATION else count
+def own_records(group: Group) -> int:
+    """Return how many records of a group are the journal's own, which have no number: 1 or 0.
+
+    The first record of a generation is; others have none.
+    """
+    return int(RECORD_HEADER.unpack_from(group.body)[1] == KIND_GENERATION)

@@ -342,7 +342,7 @@ class _ShipperPosition:
             end = self._end_of_same(found, state)
             if end is None:
                 raise _refused(url, head, "has other records than this store's journal")
-            self._go_on(end.end_lsn, end.number)
+            self._go_on(end.group.end_lsn, end.number)
         self.chain, self.entry_bytes = _after(state, head), head.length
 
     def _end_of_same(self, found: OpenedEntry, state: ShippingState) -> FollowedGroup | None:

@@ -22,7 +22,6 @@ from quire.engine.state.fold import RecordBody, decode_record
 from quire.errors import PositionLost, QuireError, StoreCorrupt
 from quire.journal import (
     GENERATION_BODY,
-    GROUP_HEADER_BYTES,
     KIND_GENERATION,
     RECORD_HEADER_BYTES,
     Chain,
@@ -84,9 +83,7 @@ class Log:
             if isinstance(found, JournalFinding):
                 yield self._finding(found)
                 continue
-            pages = -(-(GROUP_HEADER_BYTES + len(found.body)) // geometry.page_size)
-            self._last_lsn = found.header.lsn
-            self.end_lsn = self._last_lsn + pages * geometry.page_size
+            self._last_lsn, self.end_lsn = found.header.lsn, found.end_lsn
             with suppress(StoreCorrupt):  # the scan tells it itself
                 for record in found.records():
                     yield self._decoded(found, record)

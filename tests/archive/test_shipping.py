@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -23,10 +25,39 @@ from tests.engine.test_state_hash import Follower, told, work
 from tests.kit.faulty_objects import FaultyObjects
 from tests.kit.memory_objects import MemoryObjects
 
+GROUP_MODULES = ("quire.journal.", "quire.archive.journal_following", "quire.archive.entry_packing")
 GEOMETRIES: list[dict[str, Any]] = [
     {"page_size": 4096, "data_files": 1},
     {"page_size": 16384, "data_files": 3, "inline_limit_bytes": 2000},
 ]
+
+
+def test_a_lone_put_costs_the_shipper_few_calls(seed: int) -> None:
+    """Eleven Python frames: it has to keep up with one thread that puts as fast as it can."""
+    env = clock_machine(seed)
+    with opened(env) as store:
+        store.create_queue("q", kind="work")
+        store.admin.set_archive(URL)
+        shipper = Shipper(store, MemoryObjects(env), env)
+
+        def calls(puts: int) -> int:
+            for _ in range(puts):
+                store.put("q", b"x" * 200)
+            counted = [0]
+
+            def count(frame: FrameType, event: str, _: object) -> None:
+                of_groups = str(frame.f_globals.get("__name__")).startswith(GROUP_MODULES)
+                counted[0] += event == "call" and of_groups
+
+            sys.setprofile(count)
+            try:
+                ship_all(shipper)
+            finally:
+                sys.setprofile(None)
+            return counted[0]
+
+        calls(10)
+        assert calls(110) - calls(10) <= 100 * 11
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
