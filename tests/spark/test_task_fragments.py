@@ -177,30 +177,45 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(fragment_file, name, size)
 
 
+# Loads for the limits of `small_limits`: queues, and the sizes of so many payloads of each.
+SHARED_BLOCKS, OWN_FILE, WITH_MESSAGE = (30, [50] * 4), (1, [400] * 8), (1, [5] * 4)
+
+
 def test_order_is_kept_whatever_the_way(
     store: Any, rng: random.Random, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A queue's messages may be in shared blocks, a file of its own and the message at once."""
+    """A queue's messages may be in shared blocks, a file of its own and the message at once.
+
+    A load of each kind goes before those that are drawn.
+    """
     small_limits(monkeypatch)
     expected: dict[str, list[bytes]] = defaultdict(list)
     ways = set()
-    for version in range(rounds):
-        names = [f"q{n}" for n in range(rng.choice([1, 2, 5, 30]))]
-        batches = []
-        for _ in range(rng.randrange(1, 6)):
-            given = [
-                (rng.choice(names), rng.randbytes(rng.choice([0, 5, 50, 400])))
-                for _ in range(rng.randrange(1, 40))
-            ]
-            batches.append(rows(given))
-            for queue, payload in given:
-                expected[queue].append(payload)
-        made = write(store, batches)
+    fixed = [
+        [[(f"q{n}", rng.randbytes(size)) for size in sizes for n in range(queues)]]
+        for queues, sizes in (SHARED_BLOCKS, OWN_FILE, WITH_MESSAGE)
+    ]
+    for version, load in enumerate([*fixed, *(drawn_load(rng) for _ in range(rounds))]):
+        for queue, payload in (pair for batch in load for pair in batch):
+            expected[queue].append(payload)
+        made = write(store, [rows(batch) for batch in load])
         ways |= {(f.block is not None, f.shared_id is not None) for f in made}
         commit(store, made, version)
     assert ways == {(True, False), (False, True), (False, False)}
     for queue, wanted in expected.items():
         assert payloads(store, queue) == wanted
+
+
+def drawn_load(rng: random.Random) -> list[list[tuple[str, bytes]]]:
+    """Some batches of queues and payloads."""
+    names = [f"q{n}" for n in range(rng.choice([1, 2, 5, 30]))]
+    return [
+        [
+            (rng.choice(names), rng.randbytes(rng.choice([0, 5, 50, 400])))
+            for _ in range(rng.randrange(1, 40))
+        ]
+        for _ in range(rng.randrange(1, 6))
+    ]
 
 
 def test_rows_are_gathered_in_order() -> None:
