@@ -63,7 +63,7 @@ def commands(long: bool, seed: str, memory: str | None) -> dict[str, list[str]]:
     }
 
 
-class Ended(NamedTuple):
+class EndedPart(NamedTuple):
     """A part that has ended."""
 
     status: int
@@ -74,7 +74,7 @@ class Ended(NamedTuple):
 
 def run(
     name: str, command: list[str], minutes: float, started: list[subprocess.Popen[bytes]]
-) -> Ended:
+) -> EndedPart:
     """Run one part; `started` gets its process."""
     began = time.monotonic()
     # What pytest has made of a module serves the other parts, and what a test starts.
@@ -94,7 +94,7 @@ def run(
         if took >= minutes:
             output.write(f"\nFAILED {name}: had not ended after {minutes:g} minutes\n".encode())
     spent = usage.ru_utime + usage.ru_stime
-    return Ended(part.returncode, took, spent, output_path.read_bytes())
+    return EndedPart(part.returncode, took, spent, output_path.read_bytes())
 
 
 def end(parts: list[subprocess.Popen[bytes]]) -> None:
