@@ -18,7 +18,7 @@ from quire.calls.wake_up import Thread
 from quire.env.interpreter import Lock
 from quire.errors import QuireError, RemoteError
 from quire.remote.limits import MAX_AWAITED
-from quire.remote.wire.protocol import AWAIT, HEAD, READY
+from quire.remote.wire.protocol import AWAIT, CONNECTION, HEAD, READY
 
 from .channel import Channel, StreamEnded
 from .connection import OwnerConnection
@@ -81,7 +81,7 @@ class Awaiting:
     def _tell(self, channel: Channel, sources: list[str]) -> None:
         for source in sources:
             name = source.encode()
-            channel.tell([HEAD.pack(len(name), AWAIT) + name])
+            channel.tell([HEAD.pack(len(name), AWAIT, CONNECTION) + name])
 
     def _read(self) -> None:
         """The thread: until the channel ends."""

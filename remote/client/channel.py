@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
+from typing import Final
 
 from quire.arguments import Bytes
 from quire.calls.errand import current, doing
@@ -35,10 +36,11 @@ from quire.remote.wire.failures import raise_error
 from quire.remote.wire.protocol import (
     CALL,
     ID,
-    ID_FRAME,
+    NUMBER_FRAME,
     PUT,
     PUT_HEAD,
     RESULT,
+    STREAM,
     Frame,
     Header,
     check_size,
@@ -61,6 +63,8 @@ from quire.remote.wire.wire_connection import Side, WireConnection
 from quire.reports.info import TransactionState
 
 from .overdue_requests import overdue
+
+_stream_of: Final = STREAM.unpack_from
 
 
 class StreamEnded(Exception):
@@ -91,7 +95,7 @@ class Channel:
         self.ended = False
         self.transaction_state: TransactionState | None = None  # as the latest answer said
         self.taken = 0  # puts of the transaction, as the latest error said
-        self._transactions = 0
+        self.stream = 0  # the latest, and the only one whose frames are not late (PR3)
         self._before: Sequence[Bytes] = ()  # what goes out with the next request, before it
         self._wire = WireConnection(Side.CLIENT)
         # Who takes what is sent when nobody is there any more, as a port does, is asked before.
@@ -146,22 +150,24 @@ class Channel:
             raise EOFError
         return self._wire.received(count)
 
-    def next_transaction(self) -> int:
-        """The number of a transaction that begins on this channel."""
-        self._transactions += 1
-        return self._transactions
+    def next_stream(self) -> int:
+        """Begin a stream: a transaction, or a request outside of any."""
+        self.stream += 1
+        return self.stream
 
     def put(self, queue: bytes, payload: Bytes) -> int:
         """One message in a transaction of its own: its id. Raises as `request`."""
         length = 2 + len(queue) + len(payload)
         check_size(length)
-        answer = self.exchange((PUT_HEAD.pack(length, PUT, len(queue)) + queue, payload))
+        stream = self.stream = self.stream + 1  # as `next_stream`
+        head = PUT_HEAD.pack(length, PUT, stream, len(queue))
+        answer = self.exchange((head + queue, payload))
         if answer[4] == RESULT:
             header = self._decode(answer).header
             return PutId.of(field(header, "id", int), field(header, "expires_by", int))
-        if answer[4] != ID or len(answer) != ID_FRAME.size:
+        if answer[4] != ID or len(answer) != NUMBER_FRAME.size:
             raise self.unexpected()
-        number: int = ID_FRAME.unpack(answer)[2]
+        number: int = NUMBER_FRAME.unpack(answer)[3]
         return number
 
     def request(
@@ -171,13 +177,15 @@ class Channel:
         wait: float | None = None,
         *,
         strictly: bool = True,
+        kind: int = CALL,
     ) -> list[Frame]:
         """Send a request and wait for all frames of its answer.
 
-        `wait`, `strictly`: as of `exchange`. Raises StreamEnded, or the error that the answer
-        reports.
+        `kind`: STEP for one of the transaction that the channel carries. `wait`, `strictly`: as of
+        `exchange`. Raises StreamEnded, or the error that the answer reports.
         """
-        parts = encode_call(CALL, header, bodies)
+        stream = self.next_stream() if kind == CALL else self.stream
+        parts = encode_call(kind, stream, header, bodies)
         frames = waiting(self._frames, parts, wait, strictly)
         self.broken = self._is_late
         self._note(frames[-1].header)
@@ -281,7 +289,7 @@ class Channel:
                 self._be_patient(turn, wait, strictly)
             if is_answered:
                 data = self._receive()
-                while data is None:
+                while data is None or _stream_of(data)[0] != self.stream:
                     self._wait_on(turn)
                     data = self._receive()
             if doing:

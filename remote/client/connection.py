@@ -34,7 +34,7 @@ from quire.limits import (
     JOIN_POLL_SECONDS,
     JOIN_SECONDS,
 )
-from quire.remote.limits import HELLO_SECONDS, MAX_IDLE_CHANNELS, MAX_WAIT_SECONDS
+from quire.remote.limits import HELLO_SECONDS, LAST_STREAM, MAX_IDLE_CHANNELS, MAX_WAIT_SECONDS
 from quire.remote.wire.address import place_of
 from quire.remote.wire.protocol import Header, Role, field
 from quire.remote.wire.sockets import now
@@ -177,7 +177,11 @@ class OwnerConnection:
 
     def give_back(self, channel: Channel) -> None:
         """The channel carries no transaction any more."""
-        if not channel.broken and len(self._idle) < MAX_IDLE_CHANNELS:
+        if (
+            not channel.broken
+            and channel.stream < LAST_STREAM
+            and len(self._idle) < MAX_IDLE_CHANNELS
+        ):
             self._idle.append(channel)
             if not self._closed:
                 return

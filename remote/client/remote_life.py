@@ -43,14 +43,13 @@ from quire.messages.payload_reader import ReadChunk
 from quire.moments import Duration
 from quire.remote.limits import ROLLBACK_SECONDS
 from quire.remote.wire.protocol import (
-    CALL,
     COMMIT,
     COMMIT_FRAME,
     COMMITTED,
     HEAD,
     RESULT,
     ROLLBACK,
-    ROLLBACK_FRAME,
+    STEP,
     TELL,
     Decision,
     Frame,
@@ -147,7 +146,7 @@ class RemoteLife:
         self._durable = durable
         self._lock = OwnLock(threading.Lock())
         self._channel: Channel | None = None
-        self._number = 0  # on the channel
+        self._number = 0  # of its stream on the channel
         self._refused = False  # a put, by the owner
         self._puts = PutBuffer()
         self._aliases: dict[str, str] | None = None  # that were used, each with its queue's name
@@ -298,10 +297,10 @@ class RemoteLife:
     def _last_call(self, request: Header) -> Header:
         channel = self._enter()
         parts = self._rest()
-        call = {**request, "txn": self._number, "puts": self._puts.count, "records": self._records}
+        call = {**request, "puts": self._puts.count, "records": self._records}
         call["values"] = [[*where, value] for where, value in self._values.items()]
         wait = _seconds(call.get("wait"))
-        parts = [*parts, *encode_call(CALL, call)]
+        parts = [*parts, *encode_call(STEP, self._number, call)]
         answer = channel.exchange(parts, wait, strictly=False)
         if answer[4] != RESULT:
             raise channel.unexpected()
@@ -318,9 +317,7 @@ class RemoteLife:
         """Ask for something in the transaction at the owner."""
         seconds = _seconds(arguments.get("wait"))
         return self._at_owner(
-            lambda channel: channel.request(
-                {"op": op, "txn": self._number, **arguments}, bodies, seconds
-            )
+            lambda channel: channel.request({"op": op, **arguments}, bodies, seconds, kind=STEP)
         )
 
     def _at_owner(
@@ -355,17 +352,17 @@ class RemoteLife:
         if self._channel is None:
             channel = self._connection.borrow(wait)
             channel.transaction_state = _OPEN
-            self._number = channel.next_transaction()  # first: without it the channel is no use
+            self._number = channel.next_stream()  # first: without it the channel is no use
             self._channel = channel
             if self._deadline is not None or self._large or self._owner or not self._durable:
                 header: dict[str, object] = {
-                    "op": "begin", "txn": self._number, "large": self._large, "owner": self._owner,
+                    "op": "begin", "large": self._large, "owner": self._owner,
                     "durable": self._durable,
                 }  # fmt: skip
                 if self._deadline is not None:
                     left = max(0.001, self._deadline - time.monotonic())
                     header["timeout"] = None if left == math.inf else left
-                channel.precede(encode_call(TELL, header))
+                channel.precede(encode_call(TELL, self._number, header))
         return self._channel
 
     def _leave(self) -> None:
@@ -402,7 +399,7 @@ class RemoteLife:
             if channel is not None and not channel.broken:
                 # Should no answer come for long, the channel's end rolls it back.
                 channel.exchange(
-                    [ROLLBACK_FRAME.pack(ROLLBACK_FRAME.size - HEAD.size, ROLLBACK, self._number)],
+                    [HEAD.pack(0, ROLLBACK, self._number)],
                     ROLLBACK_SECONDS,
                 )
                 channel.transaction_state = None

@@ -74,6 +74,7 @@ from quire.remote.wire.protocol import (
     MESSAGE,
     NOTHING,
     RESULT,
+    STEP,
     Frame,
     Header,
     decode_call,
@@ -507,7 +508,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         prepared = ready(arguments)
         return self._at_owner(
             lambda channel: channel.request(
-                {"op": row.op, "txn": self._number, "arguments": prepared}, (), seconds
+                {"op": row.op, "arguments": prepared}, (), seconds, kind=STEP
             )
         )
 
@@ -584,8 +585,8 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         def send(channel: Channel) -> None:
             puts = self._puts
             channel.tell(self._rest())
-            request = {"op": "puts", "txn": self._number, "puts": puts.count, "wait": wait}
-            channel.request(request, wait=wait)
+            request = {"op": "puts", "puts": puts.count, "wait": wait}
+            channel.request(request, wait=wait, kind=STEP)
             puts.taken(puts.count)
             self._refused = False
 

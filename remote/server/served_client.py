@@ -77,17 +77,21 @@ from quire.remote.wire.protocol import (
     CALL,
     COMMIT,
     COMMIT_FRAME,
+    CONNECTION,
     GET,
     GET_HEAD,
     HEAD,
     ID,
-    ID_FRAME,
-    NOTHING_FRAME,
+    NOTHING,
+    NUMBER_FRAME,
+    PING,
+    PONG,
     PUT,
     PUT_HEAD,
     RESULT,
     ROLLBACK,
-    ROLLBACK_FRAME,
+    STEP,
+    STREAM,
     TELL,
     Decision,
     Frame,
@@ -106,8 +110,10 @@ from .undecided import Undecided
 
 _DECISIONS: Final = {decision.value: decision for decision in Decision}
 _CLOSING: Final = "the owner has closed the store: open it again"
-_ROLLED_BACK: Final = b"".join(encode_call(RESULT, {"state": None}))
-_SIZE: Final = struct.Struct("<I")
+_LONG: Final = (CALL, STEP)
+_ANSWERED: Final = frozenset({PUT, GET, COMMIT, ROLLBACK, CALL, STEP, PING})
+_UNANSWERED: Final = frozenset({ADD, TELL, AWAIT})
+_stream_of: Final = STREAM.unpack_from
 _IN_DOUBT: Final = TransactionState.IN_DOUBT.value
 _MAY_STAND: Final = (TransactionState.COMMITTED.value, _IN_DOUBT)
 Found = TypeVar("Found")
@@ -185,7 +191,9 @@ class ServedClient:
         self._is_closing = is_closing
         self.waiting = waiting
         self._transaction: ServedTransaction | None = None
-        self._number = 0
+        self._number = 0  # of its stream
+        self._latest = 0  # stream that was begun
+        self._stream = 0  # of the request
         self._puts = TakenPuts(self)
         self._alone: ServedTransaction | None = None  # of a message alone, which waits for room
         self._delivering = False  # messages are taken, and on their way to the client
@@ -200,7 +208,9 @@ class ServedClient:
             COMMIT: self._commit,
             ROLLBACK: self._rollback,
             AWAIT: self._await,
+            PING: self._ping,
             CALL: self._call,
+            STEP: self._ask_step,
             TELL: self._tell,
         }
         self._operations: dict[str, Callable[[ServedTransaction, Frame], Header]] = {
@@ -224,6 +234,8 @@ class ServedClient:
         """Answer a frame (SS1)."""
         self._delivering = False
         self._named, self._doing = None, ""
+        self._stream = _stream_of(data)[0]
+        latest = self._latest
         try:
             if self._is_closing():
                 raise StoreClosed(_CLOSING)
@@ -231,12 +243,16 @@ class ServedClient:
             if action is None:
                 raise RemoteError(f"a message of kind {data[4]} is no request")
             return action(data)
+        except MustWait:  # it is answered by another thread, from its beginning
+            if self._number != self._latest:
+                self._latest = latest
+            raise
         except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
             return self._failed(error)
 
     def is_heavy(self, data: Bytes) -> bool:
         """Return True if answering the frame may take long, even if nothing is to be waited for."""
-        return data[4] == CALL or len(data) + self._puts.size > HEAVY_BYTES
+        return data[4] in _LONG or len(data) + self._puts.size > HEAVY_BYTES
 
     def interrupt(self, reason: str) -> None:
         """Another thread ends what a request of this client waits for."""
@@ -258,7 +274,8 @@ class ServedClient:
 
     def _put(self, data: Bytes) -> bytes:
         self._doing = "a commit"
-        start = PUT_HEAD.size + PUT_HEAD.unpack_from(data)[2]
+        self._begin_stream()
+        start = PUT_HEAD.size + PUT_HEAD.unpack_from(data)[3]
         if start > len(data):
             raise RemoteError("a put is cut off in its queue's name")
         queue = str(data[PUT_HEAD.size : start], "utf-8")
@@ -271,8 +288,8 @@ class ServedClient:
             message_id = self._put_where_room_is_made(queue, payload)
         if isinstance(message_id, PutId):
             answer: Header = {"id": int(message_id), "expires_by": message_id.expires_by}
-            return b"".join(encode_call(RESULT, {**answer, "state": self._state()}))
-        return ID_FRAME.pack(8, ID, message_id)
+            return b"".join(encode_call(RESULT, self._stream, {**answer, "state": None}))
+        return NUMBER_FRAME.pack(8, ID, self._stream, message_id)
 
     def _put_where_room_is_made(self, queue: str, payload: bytes) -> int:
         """Put a message, waiting for room; the end of the client ends that."""
@@ -290,62 +307,77 @@ class ServedClient:
         self._puts.add(data, self._number)
 
     def _get(self, data: Bytes) -> Answers:
-        _, _, number, seconds = GET_HEAD.unpack_from(data)
+        *_, seconds = GET_HEAD.unpack_from(data)
         source = str(data[GET_HEAD.size :], "utf-8")
-        transaction = self.transaction_of(number)
+        transaction = self.transaction_of(self._stream)
         message = transaction.get(source)
         if message is None and seconds != 0:
             check_timeout(seconds)
             with self.waiting():
                 message = transaction.get(source, timeout=seconds)
         if message is None:
-            return NOTHING_FRAME
+            return HEAD.pack(0, NOTHING, self._stream)
         self._delivering = True
         if message.queue != source.partition("/")[0]:  # by an alias: the answer has to say
             return self._frames(iter([message_answer(message)]))
-        return short_message(message) or self._frames(iter([message_answer(message)]))
+        return short_message(message, self._stream) or self._frames(iter([message_answer(message)]))
 
     def _commit(self, data: Bytes) -> Answers:
         self._doing = "a commit"
-        _, _, number, puts, seconds = COMMIT_FRAME.unpack(data)
-        transaction = self.transaction_of(number)
+        *_, puts, seconds = COMMIT_FRAME.unpack(data)
+        transaction = self.transaction_of(self._stream)
         wait = None if math.isnan(seconds) else seconds
         self._puts.take_kept(self._transaction, wait)
         self._puts.check(puts)
         self._when_there_is_room(transaction.commit, wait)
         placing = self._puts.placing
         self._leave()
-        short = placing.short_answer()
+        short = placing.short_answer(self._stream)
         if short is not None:
             return short
         answer: Header = {"placed": placing.answer(), "limits": placing.limits()}
         return self._frames(iter([(answer, ())]))
 
     def _rollback(self, data: Bytes) -> Answers:
-        transaction = self.transaction_of(ROLLBACK_FRAME.unpack(data)[2])
+        HEAD.unpack(data)
+        transaction = self.transaction_of(self._stream)
         self._leave()
         transaction.rollback()
-        return _ROLLED_BACK
+        return b"".join(encode_call(RESULT, self._stream, {"state": None}))
 
     def _await(self, data: Bytes) -> None:
         self._awaited.add(str(data[HEAD.size :], "utf-8"))
 
+    def _ping(self, data: Bytes) -> bytes:
+        number = NUMBER_FRAME.unpack(data)[3]
+        return NUMBER_FRAME.pack(8, PONG, self._stream, number)
+
     # Requests with a header
 
     def _call(self, data: Bytes) -> Answers:
-        return self._frames(self._dispatch(decode_call(data)))
+        self._begin_stream()
+        return self._frames(self._make_call(decode_call(data)))
+
+    def _ask_step(self, data: Bytes) -> Answers:
+        frame = decode_call(data)
+        op = field(frame.header, "op", str)
+        if op not in STEPS and op not in self._operations:
+            raise RemoteError(f"a transaction of the store has no operation {op!r:.100}")
+        if changes(op):
+            self._doing = op
+        return self._frames(self._step(self.transaction_of(self._stream), op, frame))
 
     def _tell(self, data: Bytes) -> None:
         """Begin the next transaction as the client describes it."""
         header = decode_call(data).header
-        number = field(header, "txn", int)
-        if field(header, "op", str) != "begin" or number <= self._number or self._transaction:
+        number = self._stream
+        if field(header, "op", str) != "begin" or number <= self._latest or self._transaction:
             raise RemoteError("only what begins a new transaction is told")
         large = check_flag("large", header.get("large", False))
         durable = check_flag("durable", header.get("durable", True))
         self._begin(number, _lifetime(header), large, check_owner(header.get("owner")), durable)
 
-    def _dispatch(self, frame: Frame) -> Iterator[Answer]:
+    def _make_call(self, frame: Frame) -> Iterator[Answer]:
         op = field(frame.header, "op", str)
         if changes(op):
             self._doing = op
@@ -353,13 +385,10 @@ class ServedClient:
             return self._undecided.answer(_DECISIONS[op], frame.header)
         if op == READ_CHUNK:
             return iter([answer_chunk(self._store, frame.header)])
-        is_call = op not in STEPS or (op in CALLS and "txn" not in frame.header)
-        if is_call and op not in self._operations:
-            call = CALLS.get(op)
-            if call is not None and call.facts.held:
-                self._holds |= arguments_of(frame.header).get("durable", False) is False
-            return answer_call(self._store, op, frame.header, self)
-        return self._step(self.transaction_of(field(frame.header, "txn", int)), op, frame)
+        call = CALLS.get(op)
+        if call is not None and call.facts.held:
+            self._holds |= arguments_of(frame.header).get("durable", False) is False
+        return answer_call(self._store, op, frame.header, self)
 
     def _step(self, transaction: ServedTransaction, op: str, frame: Frame) -> Iterator[Answer]:
         operation = self._operations.get(op)
@@ -467,11 +496,19 @@ class ServedClient:
         if number == self._number and transaction is not None:
             self._named = transaction
             return transaction
-        if number <= self._number:
+        if number <= self._latest:
             raise TransactionClosed(f"transaction {number} of this connection has ended")
         if transaction is not None:
             raise RemoteError(f"transaction {self._number} of this connection has not ended")
         return self._begin(number)
+
+    def _begin_stream(self) -> None:
+        """A stream of one request begins (PR2). Raises RemoteError if it is none."""
+        if self._stream <= self._latest:
+            raise RemoteError(
+                f"stream {self._stream} of this connection was begun before: a call has its own"
+            )
+        self._latest = self._stream
 
     def _begin(
         self,
@@ -486,7 +523,7 @@ class ServedClient:
         )
         transaction.put_timeout = 0.0  # see `TakenPuts.take_kept`
         self._named = transaction
-        self._number = number
+        self._number = self._latest = number
         return transaction
 
     def _leave(self) -> ServedTransaction | None:
@@ -519,7 +556,7 @@ class ServedClient:
     def _frames(self, answers: Iterator[Answer]) -> Iterator[list[Bytes]]:
         try:
             for header, bodies in answers:
-                yield encode_call(RESULT, {**header, "state": self._state()}, bodies)
+                yield encode_call(RESULT, self._stream, {**header, "state": self._state()}, bodies)
         except GeneratorExit:
             raise
         except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
@@ -540,9 +577,8 @@ class ServedClient:
         if not on_purpose:  # (SS4)
             stands = self._named is None or state in _MAY_STAND
             error = error_from_elsewhere(error, self._doing if stands else "")
-        return b"".join(
-            encode_call(RESULT, {**describe_error(error), "state": state, "taken": taken})
-        )
+        header = {**describe_error(error), "state": state, "taken": taken}
+        return b"".join(encode_call(RESULT, self._stream, header))
 
     def _state(self) -> str | None:
         """The transaction's state for the client; None when there is none any more."""
@@ -555,8 +591,12 @@ class ServedClient:
 
 
 def is_answered(data: Bytes) -> bool:
-    """Return True if the client waits for an answer to the frame."""
-    return data[4] not in (ADD, TELL, AWAIT)
+    """Return True if the client waits for an answer to the frame.
+
+    It waits for none to one that is the connection's and not known here (PR6).
+    """
+    kind = data[4]
+    return kind in _ANSWERED or (kind not in _UNANSWERED and _stream_of(data)[0] != CONNECTION)
 
 
 def _lifetime(header: Header) -> float | None:

@@ -22,6 +22,7 @@ from quire.arguments import Bytes
 from quire.errors import QuireError, RemoteError
 from quire.remote.wire.protocol import (
     COMMIT,
+    CONNECTION,
     HEAD,
     PUT,
     READY,
@@ -125,7 +126,7 @@ class ServedConnection:
                 rest = self.answer(frame)
                 if rest is not None:
                     return rest
-                frame = wire.next()
+                frame = wire.next() if wire.rest else None
         except BlockingIOError:
             return None
         except RemoteError as error:
@@ -199,7 +200,7 @@ class ServedConnection:
         frames: list[bytes] = []
         while self._ready:
             source = self._ready.popleft().encode()
-            frames.append(HEAD.pack(len(source), READY) + source)
+            frames.append(HEAD.pack(len(source), READY, CONNECTION) + source)
         return self._send_now(b"".join(frames))
 
     def _admit(self, frame: Bytes | None) -> Bytes | None:
@@ -211,7 +212,7 @@ class ServedConnection:
                 answer, self.client = self._admission.admit(self, hello)
             except QuireError as error:
                 self._refuse(error)
-            wire.accept(answer)
+            wire.accept(hello, answer)
             frame = wire.next()
         if wire.outgoing:
             self._connection.send(b"".join(wire.take_outgoing()), _NO_WAIT)

@@ -43,7 +43,7 @@ _FIELDS = (
 )
 
 
-def short_message(message: Message) -> bytes | Iterator[list[Bytes]] | None:
+def short_message(message: Message, stream: int) -> bytes | Iterator[list[Bytes]] | None:
     """The frame of a message without other fields than all have; None for one that has them."""
     if (
         type(message) is StreamedMessage
@@ -62,7 +62,8 @@ def short_message(message: Message) -> bytes | Iterator[list[Bytes]] | None:
         return None
     payload = message.payload
     length = MESSAGE_HEAD.size - HEAD.size + len(payload)
-    head = MESSAGE_HEAD.pack(length, MESSAGE, message.id, message.time, message.delivery_count)
+    numbers = message.id, message.time, message.delivery_count
+    head = MESSAGE_HEAD.pack(length, MESSAGE, stream, *numbers)
     if length <= JOIN_BYTES:
         return head + payload
     parts: list[Bytes] = [head, payload]
@@ -73,7 +74,7 @@ def read_short_message(data: Bytes, queue: str) -> Message:
     """The message of such a frame. Raises RemoteError."""
     if len(data) < MESSAGE_HEAD.size:
         raise RemoteError("the owner's answer has no message that can be read")
-    _, _, number, time, count = MESSAGE_HEAD.unpack_from(data)
+    _, _, _, number, time, count = MESSAGE_HEAD.unpack_from(data)
     return Message(
         number, queue, bytes(memoryview(data)[MESSAGE_HEAD.size :]), time=time, delivery_count=count
     )

@@ -5,53 +5,61 @@ Numbers are little-endian. Each side begins with a greeting, which stays as it i
 | bytes | field | meaning |
 |---|---|---|
 | 4 | magic | `QUIR` |
-| 2 | version | of the protocol: 5 |
+| 2 | version | of the protocol: the highest that this side speaks, 6 |
 | 2 | length | of the words that follow: why the other side is refused; 0: it is not |
 
-Then come frames. The client's first one is a CALL `hello`, which the owner answers; from then on
-the client sends requests, and reads the answer of each that has one before it sends the next.
+Then come frames. The client's first one is a CALL `hello`, which the owner answers: its layout is
+the same from version 6 on. From then on the client sends requests, and reads their answers.
 
 | bytes | field | meaning |
 |---|---|---|
 | 4 | length | of what follows the head, in bytes |
 | 1 | kind | see `Kind` |
-| 3 | reserved | 0 |
+| 1 | flags | 0; one that is not known is ignored |
+| 2 | reserved | 0 |
+| 4 | stream | a transaction, or a request outside of any; 0: the connection's own |
 
 | kind | after the head |
 |---|---|
-| CALL, TELL, RESULT | u32 length of the header, the header, the bodies |
+| CALL, STEP, TELL, RESULT | u32 length of the header, the header, the bodies |
 | PUT | u16 length of the queue's name, the name, the payload |
-| ADD | u32 transaction, u32 number of the first put, puts |
-| GET | u32 transaction, f64 seconds to wait, the source |
-| COMMIT | u32 transaction, u32 puts, f64 seconds to wait (NaN: as the owner's options say) |
-| ROLLBACK | u32 transaction |
+| ADD | u32 number of the first put, puts |
+| GET | f64 seconds to wait, the source |
+| COMMIT | u32 puts, f64 seconds to wait (NaN: as the owner's options say) |
+| ROLLBACK | - |
 | AWAIT | the source |
+| PING | u64 |
 | ID | u64 id |
 | MESSAGE | i64 id, i64 time, u32 delivery count, the payload |
 | NOTHING | - |
 | COMMITTED | u64 id of the first message, for each queue in the order of their first puts |
 | READY | the source |
+| PONG | the u64 of the PING |
 
 A header is a MessagePack map (see `values`); `"bodies"` lists the bodies' lengths, if there are
 any. A put in ADD: u16 length of the queue's name, u8 form (see `Form`), u8 0, u32 length of the
 put, the name, the put.
 
 TELL, ADD and AWAIT have no answer. PUT is answered by ID, GET by MESSAGE or NOTHING, COMMIT by
-COMMITTED, and each of them, as CALL and ROLLBACK, by RESULT where that says more: an error, fields
-beside the payload, files that were adopted. Once something may be got from a source that the client
-awaits, READY is sent, between answers.
+COMMITTED, PING by PONG, and each of them, as CALL, STEP and ROLLBACK, by RESULT where that says
+more: an error, fields beside the payload, files that were adopted. An answer has the stream of its
+request. Once something may be got from a source that the client awaits, READY is sent, between
+answers; AWAIT, READY, PING and PONG are the connection's (stream 0).
 
 PR1. A frame that is none is answered by an error and changes nothing. One whose length cannot be
     believed (`MAX_BYTES_OF_KIND`) ends the connection, as nobody knows where the next one begins.
-- A connection carries one transaction at a time. When it ends, for whatever reason, the transaction
-  that is open in it is rolled back.
-- A request names its transaction by a number that counts them on the connection from 1. A late one
-  never reaches another transaction than its own.
+PR2. The client numbers the streams of a connection from 1, rising, and uses none twice. A
+    transaction is a stream, which its first request begins; PUT and CALL are a stream each. When
+    the connection ends, for whatever reason, the transactions that are open in it are rolled back.
+PR3. A frame of a stream that has ended is answered by an error at the owner, and dropped by the
+    client: it never reaches another stream.
 PR4. The puts of a transaction are numbered from 0. The owner takes them in this order; one that it
     refuses, and those after it, are not taken, and the error is told with the next request that
     needs them (`"taken"` says how many are). The client keeps them until then.
 PR5. Each AWAIT brings one READY, and a second one for a source whose READY is to come brings none:
     so what waits to be sent is bounded by the sources that a connection awaits.
+PR6. Fields, capabilities, flags and frames on stream 0 that a side does not know are ignored; a
+    request of an unknown kind is answered by an error of its stream.
 """
 
 from __future__ import annotations
@@ -73,21 +81,24 @@ from quire.reports.info import TransactionState
 from .values import decode_map, encode_map
 
 MAGIC: Final = b"QUIR"
-PROTOCOL_VERSION: Final = 5
+LOWEST_VERSION: Final = 6  # of the protocol that this release speaks
+PROTOCOL_VERSION: Final = 6  # the highest one
+CAPABILITIES: Final = frozenset[str]()  # that not every side of these versions has
+CONNECTION: Final = 0  # the stream of what is no request's
 GREETING: Final = struct.Struct("<4sHH")
-HEAD: Final = struct.Struct("<IB3x")
-CALL_HEAD: Final = struct.Struct("<IB3xI")
-PUT_HEAD: Final = struct.Struct("<IB3xH")
+HEAD: Final = struct.Struct("<IB3xI")
+STREAM: Final = struct.Struct("<8xI")  # of a head, its last field
+CALL_HEAD: Final = struct.Struct("<IB3xII")
+PUT_HEAD: Final = struct.Struct("<IB3xIH")
 ADD_HEAD: Final = struct.Struct("<IB3xII")
 ENTRY: Final = struct.Struct("<HBxI")
 GET_HEAD: Final = struct.Struct("<IB3xId")
 COMMIT_FRAME: Final = struct.Struct("<IB3xIId")
-ROLLBACK_FRAME: Final = struct.Struct("<IB3xI")
-ID_FRAME: Final = struct.Struct("<IB3xQ")
-MESSAGE_HEAD: Final = struct.Struct("<IB3xqqI")
+NUMBER_FRAME: Final = struct.Struct("<IB3xIQ")  # ID, PING, PONG
+MESSAGE_HEAD: Final = struct.Struct("<IB3xIqqI")
 FILE_ID: Final = struct.Struct("<Q")
 MESSAGE_ID: Final = struct.Struct("<Q")
-assert (GREETING.size, HEAD.size) == (8, 8)
+assert (GREETING.size, HEAD.size, STREAM.size) == (8, 12, 12)
 
 Header = Mapping[str, object]
 T = TypeVar("T")
@@ -104,12 +115,15 @@ class Kind(IntEnum):
     COMMIT = 6
     ROLLBACK = 7
     AWAIT = 8
+    STEP = 9
+    PING = 10
     RESULT = 16
     ID = 17
     MESSAGE = 18
     NOTHING = 19
     COMMITTED = 20
     READY = 21
+    PONG = 22
 
 
 class Form(IntEnum):
@@ -138,24 +152,24 @@ class Decision(Enum):
 
 
 # As plain numbers, which are read without a look-up in the class.
-CALL, TELL, PUT, ADD, GET, COMMIT, ROLLBACK, AWAIT = (int(kind) for kind in list(Kind)[:8])
-RESULT, ID, MESSAGE, NOTHING, COMMITTED, READY = (int(kind) for kind in list(Kind)[8:])
+CALL, TELL, PUT, ADD, GET, COMMIT, ROLLBACK, AWAIT, STEP, PING = map(int, list(Kind)[:10])
+RESULT, ID, MESSAGE, NOTHING, COMMITTED, READY, PONG = map(int, list(Kind)[10:])
 PLAIN, FIELDS, BLOCK, FILE, MOVED_FIELDS, MOVED_BLOCK = (int(form) for form in Form)
 # The most bytes that a kind of frame may have after its head; others have `MAX_HELLO_BYTES`: all
 # that they carry is numbers, a source, or how a transaction is to be.
 MAX_BYTES_OF_KIND: Final[Mapping[int, int]] = {
     CALL: MAX_FRAME_BYTES,
+    STEP: MAX_FRAME_BYTES,
     RESULT: MAX_FRAME_BYTES,
     ADD: MAX_FRAME_BYTES,
     PUT: MAX_PAYLOAD_BYTES + MAX_HELLO_BYTES,
     MESSAGE: MAX_PAYLOAD_BYTES + MAX_HELLO_BYTES,
     COMMITTED: MESSAGE_ID.size * MAX_QUEUES,
 }
-NOTHING_FRAME: Final = HEAD.pack(0, NOTHING)
 
 
 class Frame(Struct, frozen=True):
-    """A decoded CALL, TELL or RESULT. The bodies are views of the received buffer."""
+    """A decoded CALL, STEP, TELL or RESULT. The bodies are views of the received buffer."""
 
     header: Header
     bodies: list[memoryview]
@@ -172,16 +186,68 @@ def check_greeting(data: Bytes) -> int:
     magic, version, length = GREETING.unpack(data)
     if magic != MAGIC:
         raise RemoteError("what came is not Quire's protocol")
-    if version != PROTOCOL_VERSION:
-        raise RemoteError(
-            f"the other side speaks version {version} of the protocol, this one version"
-            f" {PROTOCOL_VERSION}: use the same release of Quire on both sides"
-        )
+    if version < LOWEST_VERSION:
+        raise _no_common_version(f"version {version} at most")
     return int(length)
 
 
-def encode_call(kind: int, header: Header, bodies: Sequence[Bytes] = ()) -> list[Bytes]:
-    """The parts of a CALL, TELL or RESULT. Raises InvalidArgument if it is too large for one."""
+def spoken_versions() -> Header:
+    """The fields of a hello that say what this side speaks."""
+    return {
+        "versions": [LOWEST_VERSION, PROTOCOL_VERSION],
+        "capabilities": sorted(CAPABILITIES),
+    }
+
+
+def agree(hello: Header) -> Header:
+    """The fields of the answer to a hello: what both sides speak. Raises RemoteError."""
+    lowest, highest = _range(hello.get("versions"))
+    version = min(highest, PROTOCOL_VERSION)
+    if version < max(lowest, LOWEST_VERSION):
+        raise _no_common_version(_words(lowest, highest))
+    return {"version": version, "capabilities": sorted(capabilities(hello) & CAPABILITIES)}
+
+
+def capabilities(header: Header) -> frozenset[str]:
+    """The names of a hello, or of the answer to it. Raises RemoteError."""
+    names = field(header, "capabilities", list)
+    if not all(isinstance(name, str) for name in names):
+        raise RemoteError("a capability is no name")
+    return frozenset(names)
+
+
+def check_agreed(answer: Header) -> None:
+    """Raises RemoteError if the owner's answer to the hello is of a version not spoken here."""
+    version = field(answer, "version", int)
+    if not LOWEST_VERSION <= version <= PROTOCOL_VERSION:
+        raise _no_common_version(_words(version, version))
+
+
+def _range(versions: object) -> tuple[int, int]:
+    if (
+        not isinstance(versions, list)
+        or len(versions) != 2
+        or any(type(version) is not int for version in versions)
+    ):
+        raise RemoteError(f"a hello's versions are {versions!r:.100}, not the lowest and highest")
+    return versions[0], versions[1]
+
+
+def _words(lowest: int, highest: int) -> str:
+    return f"version {lowest}" if lowest == highest else f"versions {lowest} to {highest}"
+
+
+def _no_common_version(other: str) -> RemoteError:
+    return RemoteError(
+        f"the other side speaks {other} of the protocol, this one"
+        f" {_words(LOWEST_VERSION, PROTOCOL_VERSION)}: update Quire on the side with the lower one"
+    )
+
+
+def encode_call(
+    kind: int, stream: int, header: Header, bodies: Sequence[Bytes] = ()
+) -> list[Bytes]:
+    """The parts of a CALL, STEP, TELL or RESULT. Raises InvalidArgument if it is too large."""
     if bodies:
         header = {**header, "bodies": [len(body) for body in bodies]}
     text = encode_map(header)
@@ -191,7 +257,7 @@ def encode_call(kind: int, header: Header, bodies: Sequence[Bytes] = ()) -> list
         raise InvalidArgument(
             f"arguments of {len(text)} bytes: one call takes {MAX_HEADER_BYTES}; ask for less"
         )
-    return [CALL_HEAD.pack(length, kind, len(text)) + text, *bodies]
+    return [CALL_HEAD.pack(length, kind, stream, len(text)) + text, *bodies]
 
 
 def check_size(length: int) -> None:
@@ -208,7 +274,7 @@ def decode_call(data: Bytes) -> Frame:
     view = memoryview(data)
     if len(view) < CALL_HEAD.size:
         raise RemoteError(f"{len(view)} bytes came, too few for a message of Quire's protocol")
-    _, _, length = CALL_HEAD.unpack_from(view)
+    *_, length = CALL_HEAD.unpack_from(view)
     if length > MAX_HEADER_BYTES or CALL_HEAD.size + length > len(view):
         raise RemoteError("a message is cut off in its header")
     header = decode_map(view[CALL_HEAD.size : CALL_HEAD.size + length])

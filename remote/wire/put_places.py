@@ -55,12 +55,12 @@ class Placing:
         found = {queue: ids.run.expires_by for queue, ids in self.first.items()}
         return {queue: limit for queue, limit in found.items() if limit is not None}
 
-    def short_answer(self) -> bytes | None:
+    def short_answer(self, stream: int) -> bytes | None:
         """The places as a COMMITTED frame; None where that cannot hold them."""
         if self._adopted or self.limits():
             return None
         ids = [MESSAGE_ID.pack(self._id(queue)) for queue in self.first]
-        return HEAD.pack(MESSAGE_ID.size * len(ids), COMMITTED) + b"".join(ids)
+        return HEAD.pack(MESSAGE_ID.size * len(ids), COMMITTED, stream) + b"".join(ids)
 
     def check(self) -> None:
         """Raises QueueNotFound where two names are of one queue: their puts have no order.

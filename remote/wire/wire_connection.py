@@ -31,16 +31,21 @@ from quire.remote.limits import (
 from .failures import describe_error, raise_error
 from .protocol import (
     CALL,
+    CONNECTION,
     GREETING,
     HEAD,
     MAX_BYTES_OF_KIND,
     RESULT,
     Header,
     Role,
+    agree,
+    capabilities,
+    check_agreed,
     check_greeting,
     decode_call,
     encode_call,
     greeting,
+    spoken_versions,
 )
 
 _unpack_head = HEAD.unpack_from
@@ -62,11 +67,13 @@ class WireConnection:
         "_at",
         "_filled",
         "_frame",
+        "_is_between",
         "_is_greeted",
         "_is_owner",
         "_length",
         "_scratch",
         "buffer",
+        "capabilities",
         "limit",
         "outgoing",
         "rest",
@@ -79,6 +86,8 @@ class WireConnection:
         """
         self._is_owner = side is Side.OWNER
         self._is_greeted = False
+        self._is_between = False  # frames: nothing is kept
+        self.capabilities = frozenset[str]()  # that both sides have, once the hello is answered
         self.limit = MAX_HELLO_BYTES  # of a frame
         self._scratch = scratch or memoryview(bytearray(FIRST_RECEIVE_BYTES))
         self.buffer = self._scratch  # where the next bytes are received
@@ -97,20 +106,18 @@ class WireConnection:
         Raises RemoteError for what is no greeting, for the words of one that refuses this side, and
         for a length that cannot be.
         """
-        if self._frame is not None:
+        if self._is_between:
+            data = self.buffer[:count].tobytes()
+            if count >= _HEAD_BYTES and _unpack_head(data)[0] + _HEAD_BYTES == count:
+                return data
+            self._is_between = False
+        elif self._frame is not None:
             return self._received_long(self._frame, count)
-        data = self.buffer[:count].tobytes()
+        else:
+            data = self.rest[self._at :] + self.buffer[:count].tobytes()
+            self._at = 0
         if count == len(self.buffer) < RECEIVE_BYTES:
             self.buffer = self._scratch = memoryview(bytearray(RECEIVE_BYTES))
-        if self.rest:
-            data = self.rest[self._at :] + data
-            self.rest, self._at = b"", 0
-        if (
-            self._is_greeted
-            and len(data) >= _HEAD_BYTES
-            and _unpack_head(data)[0] + _HEAD_BYTES == len(data)
-        ):
-            return data
         self.rest = data
         return self.next()
 
@@ -119,6 +126,7 @@ class WireConnection:
         self._filled += count
         if self._filled == self._length:
             self._frame = None
+            self._is_between = True
             return frame
         if self._filled == len(frame):
             frame.extend(bytes(min(self._filled, self._length - self._filled)))
@@ -140,6 +148,7 @@ class WireConnection:
             self._at = start + length
             if length == size:
                 self.rest, self._at = b"", 0
+                self._is_between = True
             return rest[start : start + length]
         if length > RECEIVE_BYTES:
             self._length = length
@@ -183,14 +192,16 @@ class WireConnection:
 
     def send_hello(self, hello: Header) -> None:
         """Begin: the greeting, and the hello without waiting."""
-        self.outgoing += [greeting(), *encode_call(CALL, hello)]
+        hello = {**hello, **spoken_versions()}
+        self.outgoing += [greeting(), *encode_call(CALL, CONNECTION, hello)]
 
     def accepted(self, frame: Bytes) -> Header:
         """Return the owner's answer to the hello. Raises RemoteError, or what it reports."""
-        header = decode_call(frame).header
-        raise_error(header)
-        self.limit = MAX_FRAME_BYTES
-        return header
+        answer = decode_call(frame).header
+        raise_error(answer)
+        check_agreed(answer)
+        self._trust(answer)
+        return answer
 
     # The hello, from the owner's side
 
@@ -199,16 +210,23 @@ class WireConnection:
         hello = decode_call(frame).header if frame[4] == CALL else {}
         if hello.get("op") != "hello" or hello.get("role") not in _ROLES:
             raise RemoteError("a connection begins with a hello of Quire's protocol")
+        agree(hello)
         return hello
 
-    def accept(self, answer: Header) -> None:
+    def accept(self, hello: Header, answer: Header) -> None:
         """Answer the hello: the client is let in."""
-        self.limit = MAX_FRAME_BYTES
-        self.outgoing += encode_call(RESULT, answer)
+        agreed = agree(hello)
+        self._trust(agreed)
+        self.outgoing += encode_call(RESULT, CONNECTION, {**answer, **agreed})
 
     def refuse(self, error: QuireError) -> None:
         """Say why the connection ends, in the greeting or after it."""
         if self._is_greeted:
-            self.outgoing += encode_call(RESULT, describe_error(error))
+            self.outgoing += encode_call(RESULT, CONNECTION, describe_error(error))
         else:
             self.outgoing.append(greeting(str(error)))
+
+    def _trust(self, agreed: Header) -> None:
+        """The hello is answered (IN4)."""
+        self.limit = MAX_FRAME_BYTES
+        self.capabilities = capabilities(agreed)

@@ -505,7 +505,7 @@ def test_a_client_does_not_hold_up_the_owner(owner: Store, joined: RemoteStore) 
     owner.create_queue("q", kind="work", max_messages=1, overflow="wait", dedup_count=9)
     owner.put("q", b"0")
     channel = joined.connection.borrow()
-    call = {"op": "put_once", "txn": channel.next_transaction(), "queue": "q", "request_id": "a"}
+    call = {"op": "put_once", "txn": channel.next_stream(), "queue": "q", "request_id": "a"}
     with pytest.raises(RemoteError, match="no field 'timeout'"):
         channel.request({**call, "fields": {"timeout": 1000}}, [b"x"])
     with pytest.raises(QueueFull):

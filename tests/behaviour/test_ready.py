@@ -14,7 +14,7 @@ from quire.errors import InvalidArgument, QueueNotFound, StoreClosed, Transactio
 from quire.remote import RemoteStore
 from quire.remote.server.served_connection import Rest, ServedConnection
 from quire.remote.server.store_server import StoreServer
-from quire.remote.wire.protocol import AWAIT, HEAD, READY
+from quire.remote.wire.protocol import AWAIT, CONNECTION, HEAD, READY
 from tests.behaviour.forms import WITH_CALLBACKS, AnyStore
 from tests.kit.waiting import SECONDS, ends
 
@@ -231,11 +231,11 @@ def test_a_source_is_told_once(joined: RemoteStore, owner: Store) -> None:
     owner.create_queue("work", kind="work")
     channel = joined.connection.borrow()
     for _ in range(5):
-        channel.tell([HEAD.pack(4, AWAIT) + b"work"])
+        channel.tell([HEAD.pack(4, AWAIT, CONNECTION) + b"work"])
     channel.request({"op": "failed", "arguments": {}})  # they are there
     for _ in range(100):
         owner.put("work", b"1")
-    assert bytes(channel.next_frame()) == HEAD.pack(4, READY) + b"work"
+    assert bytes(channel.next_frame()) == HEAD.pack(4, READY, CONNECTION) + b"work"
     [answer] = channel.request({"op": "failed", "arguments": {}})
     assert answer.header["result"] is False
     joined.connection.give_back(channel)
@@ -251,7 +251,7 @@ def test_a_source_is_ready_as_an_answer_ends(
     """
     owner.create_queue("work", kind="work")
     channel = joined.connection.borrow()
-    channel.tell([HEAD.pack(4, AWAIT) + b"work"])
+    channel.tell([HEAD.pack(4, AWAIT, CONNECTION) + b"work"])
     answered, looked_at, listened = (threading.Event() for _ in range(3))
     arm, go_on, listen_to = StoreServer._arm, ServedConnection.go_on, StoreServer._listen_to
 
@@ -279,7 +279,7 @@ def test_a_source_is_ready_as_an_answer_ends(
     monkeypatch.undo()
     frames: list[bytes] = []
     assert ends(lambda: frames.append(bytes(channel.next_frame())), 30)
-    assert frames == [HEAD.pack(4, READY) + b"work"]
+    assert frames == [HEAD.pack(4, READY, CONNECTION) + b"work"]
     joined.connection.give_back(channel)
 
 
@@ -288,7 +288,7 @@ def test_what_is_no_source(joined: RemoteStore, owner: Store) -> None:
     """Is answered as one that is not there, or not at all; the connection goes on."""
     channel = joined.connection.borrow()
     for name in (b"", b"x" * 5000, b"a/b/c", b"\xff\xfe", b"..", b"\x00"):
-        channel.tell([HEAD.pack(len(name), AWAIT) + name])
+        channel.tell([HEAD.pack(len(name), AWAIT, CONNECTION) + name])
     frames = [bytes(channel.next_frame()) for _ in range(5)]
     assert {frame[HEAD.size :] for frame in frames} == {b"", b"x" * 5000, b"a/b/c", b"..", b"\x00"}
     [answer] = channel.request({"op": "failed", "arguments": {}})

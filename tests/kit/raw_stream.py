@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from quire.arguments import Bytes
@@ -14,6 +15,7 @@ from quire.remote.wire.protocol import (
     CALL,
     COMMIT,
     COMMIT_FRAME,
+    CONNECTION,
     ENTRY,
     GET,
     GET_HEAD,
@@ -25,6 +27,7 @@ from quire.remote.wire.protocol import (
     decode_call,
     encode_call,
     greeting,
+    spoken_versions,
 )
 from quire.remote.wire.sockets import connect
 from tests.kit.waiting import SECONDS
@@ -37,6 +40,7 @@ class RawStream:
         self.socket = connect(place_of(url), SECONDS)
         self.send(good_hello() if hello is None else hello)
         self.hello: Frame | None = None
+        self._streams = count(1)  # of those that `request` makes
         if hello is None:
             self.words(GREETING.size)
             self.hello = self.next()
@@ -51,11 +55,11 @@ class RawStream:
         """Write a request, and wait for nothing."""
         self.socket.sendall(data)
 
-    def words(self, count: int) -> bytes:
+    def words(self, size: int) -> bytes:
         """So many bytes, of the greeting or of a frame. Raises EOFError."""
         found = b""
-        while len(found) < count:
-            data = self.socket.recv(count - len(found))
+        while len(found) < size:
+            data = self.socket.recv(size - len(found))
             if not data:
                 raise EOFError
             found += data
@@ -79,8 +83,8 @@ class RawStream:
         return self.next()
 
     def request(self, op: str, *bodies: bytes, **header: Any) -> Frame:
-        """The answer to a CALL in a transaction; raises what it reports."""
-        answer = self.ask(call({"op": op, "txn": 1, **header}, *bodies))
+        """The answer to a CALL; raises what it reports."""
+        answer = self.ask(call({"op": op, **header}, *bodies, stream=next(self._streams)))
         raise_error(answer.header)
         return answer
 
@@ -97,16 +101,17 @@ class RawStream:
 
 def good_hello(**more: Any) -> bytes:
     """What a client begins with."""
-    return greeting() + call({"op": "hello", "role": "work", **more})
+    hello = {"op": "hello", "role": "work", **spoken_versions(), **more}
+    return greeting() + call(hello, stream=CONNECTION)
 
 
-def call(header: Header, *bodies: bytes, kind: int = CALL) -> bytes:
+def call(header: Header, *bodies: bytes, kind: int = CALL, stream: int = 1) -> bytes:
     """A CALL, or another frame with a header."""
-    return b"".join(encode_call(kind, header, bodies))
+    return b"".join(encode_call(kind, stream, header, bodies))
 
 
 def add(txn: int, *puts: tuple[str, bytes], first: int = 0, form: int = BLOCK) -> bytes:
-    """An ADD of blocks."""
+    """An ADD of blocks, in the transaction that this stream is."""
     entries = b"".join(
         ENTRY.pack(len(queue.encode()), form, len(data)) + queue.encode() + data
         for queue, data in puts

@@ -30,11 +30,12 @@ from quire.remote.wire.protocol import (
     FILE_ID,
     GET,
     GET_HEAD,
+    HEAD,
     PLAIN,
     PUT,
     PUT_HEAD,
     ROLLBACK,
-    ROLLBACK_FRAME,
+    STEP,
     TELL,
     Decision,
     field,
@@ -166,7 +167,7 @@ def random_add(rng: random.Random, number: int, first: int) -> tuple[bytes, int]
         name = name_of(queue)
         length = len(put) if rng.random() < 0.95 else rng.randrange(1000)
         data += ENTRY.pack(len(name), form, length) + name + put
-    return ADD_HEAD.pack(8 + len(data), ADD, number, first) + data, count
+    return ADD_HEAD.pack(4 + len(data), ADD, number, first) + data, count
 
 
 def random_short(rng: random.Random, number: int, puts: int) -> bytes:
@@ -175,18 +176,18 @@ def random_short(rng: random.Random, number: int, puts: int) -> bytes:
     kind = rng.choice([PUT, GET, GET, COMMIT, COMMIT, ROLLBACK])
     if kind == PUT:
         name = name_of(str(random_value(rng, "queue"))[:300])
-        return PUT_HEAD.pack(2 + len(name) + 7, PUT, len(name)) + name + b"payload"
+        return PUT_HEAD.pack(2 + len(name) + 7, PUT, number, len(name)) + name + b"payload"
     if kind == GET:
         source = name_of(str(random_value(rng, "source")))
-        return GET_HEAD.pack(12 + len(source), GET, number, wait) + source
+        return GET_HEAD.pack(8 + len(source), GET, number, wait) + source
     if kind == COMMIT:
-        return COMMIT_FRAME.pack(16, COMMIT, number, puts, wait)
-    return ROLLBACK_FRAME.pack(4, ROLLBACK, number)
+        return COMMIT_FRAME.pack(12, COMMIT, number, puts, wait)
+    return HEAD.pack(0, ROLLBACK, number)
 
 
 def random_call(rng: random.Random, number: int, puts: int) -> bytes:
     """A CALL that is well-formed as a whole, and often enough nonsense inside."""
-    header: dict[str, Any] = {"txn": number}
+    header: dict[str, Any] = {}
     if rng.random() < 0.75:
         header["op"] = rng.choice(list(BY_NAME))
         header["arguments"] = random_fields(rng, BY_NAME[header["op"]])
@@ -201,7 +202,9 @@ def random_call(rng: random.Random, number: int, puts: int) -> bytes:
         body = b"chunk"[: rng.choice([5, 5, 4])]
         header["bodies"] = [len(body)]
     text = encode_map(header)
-    return CALL_HEAD.pack(4 + len(text) + len(body), CALL, len(text)) + text + body
+    is_step = str(header["op"]) in {**WITH_PUTS, **STEPS}
+    kind = STEP if is_step == (rng.random() < 0.9) else CALL
+    return CALL_HEAD.pack(4 + len(text) + len(body), kind, number, len(text)) + text + body
 
 
 def mutated(rng: random.Random, frame: bytes) -> bytes:
@@ -215,14 +218,18 @@ def mutated(rng: random.Random, frame: bytes) -> bytes:
 def begin(rng: random.Random, number: int) -> bytes:
     """A TELL."""
     fields = random_fields(rng, ["timeout", "large", "owner", "durable"])
-    text = encode_map({"op": "begin", "txn": number} | fields)
-    return CALL_HEAD.pack(4 + len(text), TELL, len(text)) + text
+    text = encode_map({"op": "begin"} | fields)
+    return CALL_HEAD.pack(4 + len(text), TELL, number, len(text)) + text
 
 
 def converse(stream: RawStream, rng: random.Random, frames: int) -> Iterator[dict[str, Any]]:
     """Send so many requests; what answers them."""
-    number, puts = 1, 0
+    latest = number = puts = 0
+    is_open = False
     for _ in range(frames):
+        if not is_open:
+            latest += 1
+            number, puts = latest, 0
         before = begin(rng, number) if rng.random() < 0.2 else b""
         if rng.random() < 0.5:
             added, count = random_add(rng, number, puts)
@@ -230,16 +237,20 @@ def converse(stream: RawStream, rng: random.Random, frames: int) -> Iterator[dic
             before += mutated(rng, added) if rng.random() < 0.1 else added
         make = random_short if rng.random() < 0.5 else random_call
         request = make(rng, number, puts)
+        is_alone = request[4] in (PUT, CALL)
+        if is_alone and rng.random() < 0.9:
+            latest += 1
+            request = request[:8] + latest.to_bytes(4, "little") + request[12:]
         if rng.random() < 0.1:
             request = mutated(rng, request)
-            kind = rng.choice([PUT, GET, COMMIT, ROLLBACK, CALL, 9])
+            kind = rng.choice([PUT, GET, COMMIT, ROLLBACK, CALL, STEP, 99])
             request = request[:4] + bytes([kind]) + request[5:]
         answer = stream.ask(before + request)
         while answer.header.get("more") is True:
             answer = stream.next()
         yield dict(answer.header)
-        if answer.header.get("state") != "open" and request[4] not in (PUT, GET):
-            number, puts = number + 1, 0
+        has_begun = bool(before) if is_alone else answer.header.get("state", "open") == "open"
+        is_open = has_begun or (is_alone and is_open)
 
 
 def fuzz(url: str, rng: random.Random, frames: int) -> None:

@@ -143,7 +143,7 @@ def test_an_interrupt_at_a_joined_transaction_s_first_request_leaves_it_usable(
     store_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has no channel then, or one with its number."""
-    number = Channel.next_transaction
+    number = Channel.next_stream
 
     def interrupted(channel: Channel) -> int:
         monkeypatch.undo()
@@ -154,7 +154,7 @@ def test_an_interrupt_at_a_joined_transaction_s_first_request_leaves_it_usable(
         owner.create_queue("work", kind="work")
         owner.put("work", b"1")
         transaction = joined.transaction()
-        monkeypatch.setattr(Channel, "next_transaction", interrupted)
+        monkeypatch.setattr(Channel, "next_stream", interrupted)
         with pytest.raises(KeyboardInterrupt):
             transaction.get("work")
         message = transaction.get("work")

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from contextlib import ExitStack, closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,18 @@ from quire.opening import open as open_store
 from quire.remote import RemoteStore
 from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.server.served_client import ServedClient
-from quire.remote.wire.protocol import ADD, CALL, HEAD, ID, ID_FRAME, PUT, RESULT, greeting
+from quire.remote.wire.protocol import (
+    ADD,
+    CALL,
+    CONNECTION,
+    HEAD,
+    ID,
+    PROTOCOL_VERSION,
+    PUT,
+    RESULT,
+    STEP,
+    greeting,
+)
 from tests.kit.children import Child, child, join
 from tests.kit.limits import Limits
 from tests.kit.programs import OWNER
@@ -107,7 +119,7 @@ def test_a_frame_that_is_only_claimed(store_path: str) -> None:
             before = memory(owner.process.pid)
             for stream, kind in zip(streams, (CALL, ADD, PUT, CALL), strict=True):
                 size = (1000 if kind == PUT else 1900) * MIB
-                stream.send(HEAD.pack(size, kind) + bytes(100))
+                stream.send(HEAD.pack(size, kind, 1) + bytes(100))
             for n in range(20):
                 store.put("work", b"%d" % n)
             assert memory(owner.process.pid) - before < 16 * MIB
@@ -125,16 +137,19 @@ def test_a_client_that_never_reads(store_path: str) -> None:
             browse = {"source": "full", "start": 0, "max_messages": 8}
             store.browse("full")
             before = memory(owner.process.pid)
-            request = call({"op": "browse", "arguments": browse}) * 100
+            browses = (call({"op": "browse", "arguments": browse}, stream=n) for n in count(1))
             sent = puts = 0
+            request = memoryview(next(browses))
             rude.socket.setblocking(False)
             while puts < 500:
                 try:
-                    sent += rude.socket.send(request)
+                    request = request[rude.socket.send(request) :]
+                    if not request:
+                        request, sent = memoryview(next(browses)), sent + 1
                 except BlockingIOError:
                     store.put("work", b"x")
                     puts += 1
-            asked = sent // len(request) * 100 * 8 * MIB
+            asked = sent * 8 * MIB
             assert asked > 1 << 30
             assert memory(owner.process.pid) - before < 64 * MIB
             assert store.queue("work").messages == puts
@@ -148,7 +163,7 @@ def test_a_client_that_does_not_read_is_cut_off(store_path: str, limits: Limits)
         with owner.transaction() as txn:
             txn.put_many("work", [bytes(MIB)] * 8)
         with closing(RawStream(joined.url)) as rude:
-            rude.send(call({"op": "get_many", "txn": 1, "arguments": {"source": "work"}}))
+            rude.send(call({"op": "get_many", "arguments": {"source": "work"}}, kind=STEP))
             eventually(
                 lambda: (
                     not owner.admin.transactions() and joined.status()["sharing"]["clients"] == 1
@@ -274,6 +289,7 @@ def test_clients_killed_in_the_middle_of_everything(
 def test_an_owner_that_ends_before_it_has_read_a_request(tmp_path: Path, reads: bool) -> None:
     """CH3: nothing of it took effect; of one that was read nobody knows, nor elsewhere of any."""
     hello = {"op": "hello", "epoch": "e", "path": "p", "store_id": 1, "process_id": 1}
+    hello |= {"version": PROTOCOL_VERSION, "capabilities": []}
     path = f"{tmp_path}/owner.sock"
     with socket.socket(socket.AF_UNIX) as listener, ExitStack() as stack:
         listener.bind(path)
@@ -289,7 +305,7 @@ def test_an_owner_that_ends_before_it_has_read_a_request(tmp_path: Path, reads: 
         def begun() -> socket.socket:
             connection, _ = listener.accept()
             connection.recv(1 << 16)
-            connection.sendall(greeting() + call(hello, kind=RESULT))
+            connection.sendall(greeting() + call(hello, kind=RESULT, stream=CONNECTION))
             return connection
 
         thread = threading.Thread(target=serve)
@@ -308,7 +324,7 @@ def test_an_answer_of_another_kind(
     """An owner that answers a get by something else is no owner: the transaction is over."""
     joined.create_queue("q", kind="work")
     txn = joined.transaction()
-    monkeypatch.setattr(served_client, "NOTHING_FRAME", ID_FRAME.pack(8, ID, 1))
+    monkeypatch.setattr(served_client, "NOTHING", ID)
     with pytest.raises(ConnectionLost, match="another kind"):
         txn.get("q")
     assert txn.state == "rolled back"

@@ -14,7 +14,7 @@ from quire import Workers
 from quire.engine import EmbeddedStore
 from quire.interface.store import Store
 from quire.remote import RemoteStore
-from quire.remote.wire.protocol import ADD, CALL, COMMIT, TELL
+from quire.remote.wire.protocol import ADD, COMMIT, HEAD, STEP, TELL
 from quire.remote.wire.sockets import send_all
 from tests.kit.waiting import SECONDS, eventually
 
@@ -30,7 +30,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
         kinds, data = [], b"".join(bytes(part) for part in parts)
         while data:
             kinds.append(data[4])
-            data = data[8 + int.from_bytes(data[:4], "little") :]
+            data = data[HEAD.size + int.from_bytes(data[:4], "little") :]
         found[threading.get_ident()].append(kinds)
         send_all(connection, parts)
 
@@ -58,7 +58,7 @@ def test_a_request_is_three_round_trips(
     finally:
         workers.stop()
         thread.join()
-    assert sent[threading.get_ident()] == [[ADD, COMMIT], [TELL, CALL], [COMMIT]]
+    assert sent[threading.get_ident()] == [[ADD, COMMIT], [TELL, STEP], [COMMIT]]
 
 
 @pytest.mark.parametrize("form", ["owner", "joined"])

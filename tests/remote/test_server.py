@@ -34,6 +34,7 @@ from quire.remote.wire.protocol import (
     MAGIC,
     PROTOCOL_VERSION,
     RESULT,
+    STEP,
     TELL,
     field,
     greeting,
@@ -122,13 +123,13 @@ def test_an_address_that_cannot_be_read_is_none(tmp_path: Path, text: bytes) -> 
 
 
 BAD_REQUESTS: list[tuple[bytes, str]] = [
-    (HEAD.pack(0, CALL), "too few"),
-    (HEAD.pack(0, 99), "kind 99"),
-    (HEAD.pack(0, RESULT), "kind 16"),
-    (HEAD.pack(3, 3) + b"\xff\xffq", "cut off in its queue"),
-    (HEAD.pack(1, 5) + b"x", "cannot be read"),
-    (HEAD.pack(1, 6) + b"x", "cannot be read"),
-    (HEAD.pack(1, 7) + b"x", "cannot be read"),
+    (HEAD.pack(0, CALL, 1), "too few"),
+    (HEAD.pack(0, 99, 1), "kind 99"),
+    (HEAD.pack(0, RESULT, 1), "kind 16"),
+    (HEAD.pack(3, 3, 1) + b"\xff\xffq", "cut off in its queue"),
+    (HEAD.pack(1, 5, 1) + b"x", "cannot be read"),
+    (HEAD.pack(1, 6, 1) + b"x", "cannot be read"),
+    (HEAD.pack(1, 7, 1) + b"x", "cannot be read"),
     (call({}), "'op'"),
     (call({"op": 5}), "'op'"),
     (call({"op": "explode"}), "explode"),
@@ -137,7 +138,8 @@ BAD_REQUESTS: list[tuple[bytes, str]] = [
     (call({"op": "status", "arguments": [1]}), "arguments"),
     (call({"op": "status", "arguments": {1: 1}}), "no map with names"),
     (call({"op": "admin.purge", "arguments": {"x": 1}}), "misses queue"),
-    (call({"op": "commit"}), "'txn'"),
+    (call({"op": "commit"}), "commit"),
+    (call({"op": "status"}, kind=STEP), "status"),
 ]
 
 
@@ -152,7 +154,7 @@ def test_a_bad_request_is_answered_and_harms_nothing(
     assert words in error["message"]
     assert error["type"] in ("RemoteError", "InvalidArgument", "ConnectionLost")
     assert plain.transactions == []
-    assert stream.ask(call({"op": "status"})).header["result"] == {"q": 0}
+    assert stream.ask(call({"op": "status"}, stream=2)).header["result"] == {"q": 0}
 
 
 def test_an_argument_that_is_not_known_is_passed_over(stream: RawStream) -> None:
@@ -163,7 +165,8 @@ def test_an_argument_that_is_not_known_is_passed_over(stream: RawStream) -> None
 
 @pytest.mark.promise(13)
 @pytest.mark.parametrize(
-    "frame", [call({}), call({"op": "hello"}), call({"op": "status"}), commit(1, 0), b"\0" * 8]
+    "frame",
+    [call({}), call({"op": "hello"}), call({"op": "status"}), commit(1, 0), b"\0" * HEAD.size],
 )
 def test_a_connection_without_a_hello_is_refused(server: StoreServer, frame: bytes) -> None:
     """CL3: the answer says why, and the server goes on."""
@@ -188,11 +191,11 @@ def test_a_client_of_an_earlier_opening_is_told(server: StoreServer) -> None:
 @pytest.mark.promise(13)
 def test_other_versions_are_refused_in_words(server: StoreServer, tmp_path: Path) -> None:
     """Either side tells both versions; the greeting is the same in all of them."""
-    stream = RawStream(server.wait_started(), GREETING.pack(MAGIC, 9, 0))
+    stream = RawStream(server.wait_started(), GREETING.pack(MAGIC, 5, 0))
     magic, version, length = GREETING.unpack(stream.words(GREETING.size))
     assert (magic, version) == (MAGIC, PROTOCOL_VERSION)
     words = stream.words(length)
-    assert b"speaks version 9 of the protocol, this one version 5: use the same release" in words
+    assert b"speaks version 5 at most of the protocol, this one version 6: update Quire" in words
     with pytest.raises(EOFError):
         stream.frame()
     stream.close()
@@ -204,7 +207,7 @@ def test_other_versions_are_refused_in_words(server: StoreServer, tmp_path: Path
 
     for number, (data, expected) in enumerate(
         [
-            (GREETING.pack(MAGIC, 9, 0), "speaks version 9"),
+            (GREETING.pack(MAGIC, 5, 0), "speaks version 5"),
             (greeting("no, because"), "no, because"),
             (b"HTTP/1.1 400", "not Quire's protocol"),
         ]
@@ -259,7 +262,8 @@ def test_a_hello_may_come_byte_by_byte(server: StoreServer) -> None:
 def test_requests_may_come_together(server: StoreServer) -> None:
     """They are answered one by one, in their order."""
     stream = RawStream(server.wait_started())
-    stream.send(call({"op": "status"}) * 100 + call({"op": "explode"}))
+    ops = ["status"] * 100 + ["explode"]
+    stream.send(b"".join(call({"op": op}, stream=n) for n, op in enumerate(ops, 1)))
     for _ in range(100):
         assert stream.next().header["result"] == {"q": 0}
     assert "explode" in str(stream.next().header["error"])
@@ -290,7 +294,7 @@ def test_a_late_request_reaches_no_other_transaction(plain: PlainStore, stream: 
         stream.commit(block, txn=1)
     with pytest.raises(RemoteError, match="not ended"):
         stream.commit(block, txn=3)
-    stream.send(call({"op": "begin", "txn": 3}, kind=TELL))
+    stream.send(call({"op": "begin"}, kind=TELL, stream=3))
     assert len(plain.transactions) == 2
     stream.close()
     eventually(lambda: plain.status() == {"q": 1})

@@ -60,8 +60,7 @@ def admitted() -> WireConnection:
     """An owner's side that has answered the hello."""
     wire = owner()
     [hello] = feed(wire, good_hello())
-    assert wire.hello_of(hello)["role"] == "work"
-    wire.accept(ANSWER)
+    wire.accept(wire.hello_of(hello), ANSWER)
     outgoing(wire)
     return wire
 
@@ -71,17 +70,17 @@ def test_two_sides_let_each_other_in() -> None:
     client, server = WireConnection(Side.CLIENT), owner()
     client.send_hello(HELLO)
     [hello] = feed(server, outgoing(client))
-    assert server.hello_of(hello) == HELLO
-    server.accept(ANSWER)
+    assert server.hello_of(hello) == {**HELLO, "versions": [6, 6], "capabilities": []}
+    server.accept(server.hello_of(hello), ANSWER)
     [answer] = feed(client, outgoing(server))
-    assert client.accepted(answer) == ANSWER
+    assert client.accepted(answer) == {**ANSWER, "version": 6, "capabilities": []}
     assert client.limit == server.limit == MAX_FRAME_BYTES
 
 
 def test_every_cut_gives_the_same_frames() -> None:
     """IN1, IN4: wherever the bytes of a session are cut, and though they come one by one."""
-    frames = [good_hello()[len(greeting()) :], HEAD.pack(0, 9), call({"op": "status"}), b""]
-    frames[-1] = HEAD.pack(300, RESULT) + bytes(range(256)) + bytes(44)
+    frames = [good_hello()[len(greeting()) :], HEAD.pack(0, 9, 1), call({"op": "status"}), b""]
+    frames[-1] = HEAD.pack(300, RESULT, 1) + bytes(range(256)) + bytes(44)
     session = greeting() + b"".join(frames)
     for cut in range(len(session) + 1):
         wire = owner()
@@ -99,7 +98,9 @@ def test_long_frames_in_every_kind_of_pieces(
     limits(FIRST_BUFFER_BYTES=RECEIVE_BYTES)
     sizes = (0, 1, 100, RECEIVE_BYTES - HEAD.size, RECEIVE_BYTES, 3 * RECEIVE_BYTES)
     for number in range(rounds):
-        frames = [HEAD.pack(size, RESULT) + rng.randbytes(size) for size in rng.choices(sizes, k=8)]
+        frames = [
+            HEAD.pack(size, RESULT, 1) + rng.randbytes(size) for size in rng.choices(sizes, k=8)
+        ]
         data = memoryview(b"".join(frames))
         wire = WireConnection(Side.CLIENT) if number % 2 else owner()
         list(feed(wire, greeting()))
@@ -117,7 +118,7 @@ def test_a_long_frame_is_received_in_place() -> None:
     here, there = socket.socketpair()
     wire = admitted()
     frame: Bytes | None = None
-    data = HEAD.pack(3 * RECEIVE_BYTES, CALL) + bytes(3 * RECEIVE_BYTES)
+    data = HEAD.pack(3 * RECEIVE_BYTES, CALL, 1) + bytes(3 * RECEIVE_BYTES)
     with here, there:
         there.setblocking(False)
         left, buffers = memoryview(data), set[int]()
@@ -134,7 +135,7 @@ def test_a_long_frame_is_received_in_place() -> None:
 def test_the_buffer_grows_with_what_has_arrived() -> None:
     """IN3: it is never more than twice that, whatever the frame's head claims."""
     wire = admitted()
-    assert not list(feed(wire, HEAD.pack(1900 << 20, CALL)))
+    assert not list(feed(wire, HEAD.pack(1900 << 20, CALL, 1)))
     arrived, piece = HEAD.size, bytes(RECEIVE_BYTES)
     while arrived < 6 << 20:
         frame = wire.buffer.obj
@@ -150,7 +151,7 @@ def test_a_connection_of_its_own_buffer_begins_small() -> None:
     assert len(wire.buffer) == FIRST_RECEIVE_BYTES
     list(feed(wire, greeting()))
     wire.limit = MAX_FRAME_BYTES
-    frame = HEAD.pack(2 * FIRST_RECEIVE_BYTES, RESULT) + bytes(2 * FIRST_RECEIVE_BYTES)
+    frame = HEAD.pack(2 * FIRST_RECEIVE_BYTES, RESULT, 1) + bytes(2 * FIRST_RECEIVE_BYTES)
     assert list(feed(wire, frame)) == [frame]
     assert len(wire.buffer) == RECEIVE_BYTES
 
@@ -161,14 +162,14 @@ def test_a_length_that_cannot_be_is_refused() -> None:
     list(feed(early, greeting()))
     for wire, limit in ((early, MAX_HELLO_BYTES), (admitted(), MAX_FRAME_BYTES)):
         with pytest.raises(RemoteError, match="at most"):
-            list(feed(wire, HEAD.pack(limit, CALL)))
+            list(feed(wire, HEAD.pack(limit, CALL, 1)))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind not in MAX_BYTES_OF_KIND])
 def test_a_kind_that_carries_no_payload_is_short(kind: Kind) -> None:
     """PR1: its length is not believed where it is longer than a hello may be."""
     with pytest.raises(RemoteError, match="at most"):
-        list(feed(admitted(), HEAD.pack(MAX_HELLO_BYTES + 1, kind)))
+        list(feed(admitted(), HEAD.pack(MAX_HELLO_BYTES + 1, kind, 1)))
 
 
 @pytest.mark.promise(13)
@@ -196,7 +197,7 @@ def test_a_side_is_refused_in_words() -> None:
 
 
 @pytest.mark.promise(13)
-@pytest.mark.parametrize("frame", [call({}), call({"op": "hello"}), HEAD.pack(0, 9)])
+@pytest.mark.parametrize("frame", [call({}), call({"op": "hello"}), HEAD.pack(0, 9, 1)])
 def test_what_is_no_hello(frame: bytes) -> None:
     """CL3: the first frame is one."""
     wire = owner()
