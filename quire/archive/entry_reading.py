@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby, islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from quire.checksum import checksum
 from quire.engine.records import format as records_format
@@ -46,6 +46,8 @@ from .limits import (
 )
 from .object_reading import ObjectReading, ObjectSpan, damaged
 from .objects import ObjectInfo, Objects
+
+T = TypeVar("T")
 
 _COMMIT_TIME: Final = struct.Struct("<8xq")
 _NAMES_COUNT: Final = struct.Struct("<52xI")
@@ -140,6 +142,7 @@ def named(objects: Objects, read: ObjectReading, heads: Sequence[EntryHead]) -> 
     Raises ArchiveCorrupt, ArchiveRefused.
     """
     names: set[str] = set()
+    alone: list[EntryHead] = []  # those whose own names are to be read
     for name, own in groupby(heads, lambda head: head.name):
         group = list(own)
         if name.startswith(format.MERGED):
@@ -148,8 +151,9 @@ def named(objects: Objects, read: ObjectReading, heads: Sequence[EntryHead]) -> 
             if len(group) == last - first + 1 or not index.names:
                 names.update(index.names)
                 continue
-        for head in group:
-            names.update(_front_at(read, head).names)
+        alone += group
+    for entry in _where_they_are(read, alone, _fronts_of):
+        names.update(entry.names)
     return names
 
 
@@ -367,11 +371,20 @@ def entry_bytes(
     read: ObjectReading, heads: Sequence[EntryHead]
 ) -> Iterator[tuple[EntryHead, bytes]]:
     """Yield each entry with its bytes, and with its head as it is now (EY4)."""
+    return _where_they_are(read, heads, _bytes_of)
+
+
+def _where_they_are(
+    read: ObjectReading,
+    heads: Sequence[EntryHead],
+    read_each: Callable[[ObjectReading, Sequence[EntryHead]], Iterator[T]],
+) -> Iterator[T]:
+    """Yield what is read of each entry, wherever it is by then (EY4)."""
     rest = heads
     while rest:
         done = 0
         try:
-            for found in _bytes_of(read, rest):
+            for found in read_each(read, rest):
                 yield found
                 done += 1
         except ArchiveCorrupt as error:
@@ -483,14 +496,14 @@ def _whole_front(read: ObjectReading, span: ObjectSpan, data: bytes) -> bytes:
     return read_span(read, span._replace(length=end))
 
 
-def _front_at(read: ObjectReading, head: EntryHead) -> OpenedEntry:
-    """Return an entry without its records (EY4)."""
-    span = ObjectSpan(head.name, head.offset, min(ENTRY_HEAD_READ_BYTES, head.length))
-    try:
-        data = read_span(read, span)
-    except ArchiveCorrupt as error:
-        return _front_at(read, _moved(read, [head], error)[0])
-    return _front(_whole_front(read, span, data), head.name, head.offset)
+def _fronts_of(read: ObjectReading, heads: Sequence[EntryHead]) -> Iterator[OpenedEntry]:
+    """Yield each entry without its records."""
+    spans = (
+        ObjectSpan(head.name, head.offset, min(ENTRY_HEAD_READ_BYTES, head.length))
+        for head in heads
+    )
+    for span, data in read.spans(spans):
+        yield _front(_whole_front(read, span, data), span.name, span.offset)
 
 
 def _names(data: memoryview, name: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from quire.archive import format, merging
 from quire.archive.entry_reading import heads, named, opened, records
 from quire.archive.limits import MERGED_SECONDS
 from quire.archive.log import EntryLog
-from quire.archive.object_reading import ObjectReading
+from quire.archive.object_reading import ObjectReading, reading
 from quire.archive.objects import Objects, open_objects
 from quire.archive.objects.retries import RetriedObjects
 from quire.archive.shipper import Shipper
@@ -327,6 +328,33 @@ def test_merged_entries_of_other_places_are_refused(
     changed.contents[other] = changed.contents.pop(name)
     with pytest.raises(ArchiveCorrupt, match=other):
         read_all(changed)
+
+
+class SlowObjects:
+    """Memory, each read of which waits until so many reads are under way."""
+
+    def __init__(self, objects: MemoryObjects, reads: int) -> None:
+        self._objects = objects
+        self._barrier = threading.Barrier(reads, timeout=2)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._objects, name)
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Read as the others are."""
+        self._barrier.wait()
+        return self._objects.read(name, offset, length)
+
+
+def test_names_of_single_entries_are_read_at_a_time(archive: MemoryObjects) -> None:
+    """All entries that stand alone have their reads under way at once, as in a restore."""
+    found = heads(archive, ObjectReading(archive, None))
+    slow = SlowObjects(archive, len(found))
+    assert len(found) > 5
+    with reading(slow) as read:
+        names = named(slow, read, found)
+    assert names == named(archive, ObjectReading(archive, None), found)
+    assert len(names) > 1
 
 
 def test_entries_that_are_merged_while_they_are_read_are_found(
