@@ -27,7 +27,7 @@ class RestorePoint(NamedTuple):
     manifest: Manifest
     info: BackupInfo
     heads: Sequence[EntryHead]
-    number: int | None  # of the latest record that is wanted; None: up to the time, or all
+    number: int | None  # of the latest record to restore; None: up to the time, or all
     time_us: int | None
 
 
@@ -78,7 +78,7 @@ def choose(
     if window is None:
         raise _not_covered(objects.url, "", covered)
     return [
-        RestorePoint(each.manifest, each.info, _wanted(each, number, time_us), number, time_us)
+        RestorePoint(each.manifest, each.info, _heads_until(each, number, time_us), number, time_us)
         for each in (window, *_older(covered, window, number))
     ]
 
@@ -95,7 +95,8 @@ def _older(covered: Sequence[Window], window: Window, number: int | None) -> lis
     ]
 
 
-def _wanted(window: Window, number: int | None, time_us: int | None) -> list[EntryHead]:
+def _heads_until(window: Window, number: int | None, time_us: int | None) -> list[EntryHead]:
+    """Return the entries that have records up to a record, or up to a time."""
     return [
         head
         for head in window.heads

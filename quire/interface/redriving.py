@@ -145,12 +145,12 @@ def _chosen(
     ids = [
         message.id
         for message in seen
-        if target_of(message, to) is not None and _is_wanted(where, message)
+        if target_of(message, to) is not None and _satisfies(where, message)
     ]
     return Chosen(ids, seen[-1].id if seen else MAX_MESSAGE_ID)
 
 
-def _is_wanted(where: Callable[[Message], bool], message: Message) -> bool:
+def _satisfies(where: Callable[[Message], bool], message: Message) -> bool:
     result: Any = where(message)
     check_done("where", where, result)
     return bool(result)

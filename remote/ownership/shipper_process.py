@@ -38,15 +38,15 @@ class ShipperProcess:
         self,
         env: Env,
         path: str,
-        is_wanted: Callable[[], bool],
+        has_archive: Callable[[], bool],
         calls: Callable[[], int],
         helpers: set[int],
     ) -> None:
-        """`is_wanted`: the store has an archive now; `calls`: so often a shipper has called;
+        """`has_archive`: the store has an archive now; `calls`: so often a shipper has called;
         `helpers`: where its process is noted."""
         self._env = env
         self._path = path
-        self._is_wanted, self._calls = is_wanted, calls
+        self._has_archive, self._calls = has_archive, calls
         self._known_calls = 0
         self._helpers = helpers
         self._lock = Lock()
@@ -79,7 +79,7 @@ class ShipperProcess:
             process.release()
             self._process = None
             self._helpers.discard(process.process_id)  # which may be a client's from now on
-        if not self._is_wanted():
+        if not self._has_archive():
             self._start_at = 0.0
             return
         if process is not None:
