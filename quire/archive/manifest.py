@@ -153,13 +153,28 @@ def unsealed(kind: type[T], data: bytes, name: str) -> T:
 
 def check_store(objects: Objects, env: Env, store_id: int) -> None:
     """Make the archive this store's, if it is nobody's. Raises ArchiveRefused for another's."""
+    if has_store(objects, store_id):
+        return
+    probe(objects, env)
+    document = _StoreDocument(f"{store_id:016x}", env.now_us())
+    objects.create(format.STORE, sealed(document))
+    _check_same(objects, read_store(objects), store_id)
+
+
+def has_store(objects: Objects, store_id: int) -> bool:
+    """Return True if the archive is this store's, False if it is nobody's.
+
+    Raises ArchiveRefused for another's, ArchiveCorrupt.
+    """
     try:
         found = read_store(objects)
     except ObjectNotFound:
-        probe(objects, env)
-        document = _StoreDocument(f"{store_id:016x}", env.now_us())
-        objects.create(format.STORE, sealed(document))
-        found = read_store(objects)
+        return False
+    _check_same(objects, found, store_id)
+    return True
+
+
+def _check_same(objects: Objects, found: int, store_id: int) -> None:
     if found != store_id:
         raise ArchiveRefused(
             f"{objects.url} is the archive of store {found:016x}, and this one is {store_id:016x}: "

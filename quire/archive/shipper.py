@@ -42,7 +42,7 @@ from .entry_reading import EntryHead, OpenedEntry, records_of
 from .journal_following import FollowedGroup, JournalFollowing
 from .limits import ENTRY_SECONDS, MAX_SHIP_PAUSE_SECONDS, SHIP_PAUSE_SECONDS
 from .log import EntryLog
-from .manifest import check_store
+from .manifest import check_store, has_store
 from .merging import EntryMerging
 from .object_reading import ObjectReading, damaged
 from .store_files import StoreFileReader
@@ -364,6 +364,21 @@ class _ShipperPosition:
                     return followed if followed.number == head.last_number else None
                 number = followed.number
         return None
+
+
+def newest_entry(store: Store, objects: Objects, read: ObjectReading) -> OpenedEntry | None:
+    """Return the newest entry of a store's archive; None: it has none, or is nobody's yet.
+
+    Raises ArchiveRefused for an archive in which the store cannot go on, ArchiveCorrupt.
+    """
+    if not has_store(objects, store.integration.store_id):
+        return None
+    log = EntryLog(objects, read)
+    tail = log.tail()
+    newest = log.entry(tail) if tail else None
+    if newest is not None:
+        check_own(newest, store.integration.ship(None), objects.url)  # which is the later state
+    return newest
 
 
 class _RereadPieces:

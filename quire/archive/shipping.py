@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from contextlib import closing, suppress
 from itertools import chain
+from typing import NamedTuple
 
 from quire.archive.objects import Objects, open_objects
 from quire.calls.wake_up import Thread, WakeUp
@@ -36,9 +37,16 @@ from .limits import (
 )
 from .manifest import manifests
 from .object_reading import reading
-from .shipper import Shipper
+from .shipper import Shipper, newest_entry
 
 _log = logger("quire.archive")
+
+
+class ShippedEnd(NamedTuple):
+    """The latest record in an archive: its number and commit time; 0: none is there."""
+
+    number: int
+    time_us: int
 
 
 class ShippingProcess:
@@ -111,6 +119,19 @@ def ship_rest(shipper: Shipper, env: Env, seconds: float) -> bool:
         if state.number >= target:
             return True
     return False
+
+
+def shipped_end(store: Store, url: str, *, env: Env | None = None) -> ShippedEnd:
+    """Return the end of what a store has shipped to a place, as the archive itself has it.
+
+    `store`: an open one, owned or joined, that has an archive there or is to get it. Raises
+    ArchiveRefused for an archive in which the store cannot go on, ArchiveCorrupt, ArchiveFailed.
+    """
+    with closing(open_objects(url, check_env(env))) as objects, reading(objects) as read:
+        newest = newest_entry(store, objects, read)
+    if newest is None:
+        return ShippedEnd(0, 0)
+    return ShippedEnd(newest.head.last_number, newest.head.last_us)
 
 
 def ship_now(store: Store, seconds: float, *, env: Env | None = None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from quire import archive
+from quire.archive.shipping import ship_now
 from quire.cli import main
 from quire.cli.command import ExitStatus
+from quire.cli.commands.archives import look_at_archive
 from quire.errors import ConnectionLost, PositionLost
 from quire.opening import open as open_store
 from tests.behaviour.forms import WITH_CALLBACKS, AnyStore, clock, owner, store
@@ -101,6 +104,75 @@ def test_an_archive_is_set_at_the_place_that_was_seen(
     run(capsys, "archive", "ship", store_path)
     assert archive.backups(place)
     assert not [*elsewhere.iterdir()]
+
+
+def test_another_stores_archive_is_refused_at_once(
+    store_path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`archive set` names whose it is; so for a restored store, which has its origin's number."""
+    place, other, restored = (str(tmp_path / name) for name in ("archive", "other", "restored"))
+    with open_store(store_path, share=False) as store, open_store(other, share=False) as second:
+        store.create_queue("q")
+        store.admin.set_archive(place)
+        ship_now(store, 60)
+        store.put("q", b"x")
+        ship_now(store, 60)
+        ids = (f"{each.integration.store_id:016x}" for each in (store, second))
+        owner_id, other_id = ids
+    errors = run(capsys, "archive", "set", other, place, status=ExitStatus.ERROR)
+    assert f"the archive of store {owner_id}, and this one is {other_id}: give another" in errors
+    archive.restore(place, restored)
+    errors = run(capsys, "archive", "set", restored, place, status=ExitStatus.ERROR)
+    assert "of another history" in errors
+    assert "give this store another place" in errors
+    for path in (other, restored):
+        with open_store(path, create=False, share=False) as store:
+            assert store.admin.archive() is None
+    assert place in run(capsys, "archive", "set", store_path, place, "--keep", "1d")
+
+
+def test_an_archive_that_cannot_be_seen_is_set_with_a_warning(
+    store_path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its owner may reach it: nobody has seen whose it is, and the command says so."""
+    open_store(store_path).close()
+    place = str(tmp_path / "archive")
+    (tmp_path / "archive" / "store").mkdir(parents=True)  # which nobody can read
+    assert "nobody has seen whose archive this is" in run(
+        capsys, "archive", "set", store_path, place
+    )
+
+
+def test_a_store_that_nobody_has_open_shows_what_its_archive_has(
+    store_path: str, tmp_path: Path
+) -> None:
+    """`archive show` counts from the archive's newest entry: a report of it is never durable."""
+    place = str(tmp_path / "archive")
+    with open_store(store_path, share=False) as store:
+        store.create_queue("q")
+        info = store.admin.set_archive(place)
+        assert "has no entry of records yet" in look_at_archive(store, info, {"lag_bytes": 1})
+        ship_now(store, 60)  # with a base, after which a checkpoint is made
+        for _ in range(3):
+            store.put("q", b"x")
+        ship_now(store, 60)
+        shutil.copytree(store_path, f"{store_path}2")  # as a process leaves it that is killed
+    with open_store(f"{store_path}2", create=False, share=False) as store:
+        assert store.status()["archive"]["lag_records"] == 3
+        status = store.status()["archive"]
+        end = store.integration.ship(None).end_number
+        text = look_at_archive(store, info, status)
+        assert f"the latest record in the archive is {end} (20" in text
+        assert "no other process has the store open: `quire archive ship`" in text
+        assert (status["lag_records"], status["lag_seconds"], status["lag_bytes"]) == (0, 0, 0)
+        store.put("q", b"y")
+        status = store.status()["archive"]
+        look_at_archive(store, info, status)
+        assert status["lag_records"] == 1
+        assert status["lag_seconds"] > 0
+        (tmp_path / "archive" / "store").write_bytes(b"damaged")
+        assert "at its last checkpoint" in look_at_archive(store, info, status)
+        assert "store is damaged" in status["error"]
 
 
 @pytest.mark.parametrize("store", WITH_CALLBACKS, indirect=True)

@@ -13,6 +13,7 @@ from quire.cli.opened_store import opened
 from quire.cli.printing import counted, exact_moment_text, print_json, print_listing
 from quire.cli.typed_values import record_or_moment, seconds, size
 from quire.env import OsEnv
+from quire.errors import ArchiveError, ArchiveFailed, ResourceExhausted
 from quire.libraries.late_imports import importing
 
 if TYPE_CHECKING:
@@ -131,9 +132,23 @@ def _set(options: argparse.Namespace) -> None:
     url = checked_url(options.url, options.path)
     chosen = {"limit": options.limit, "full": options.full, "keep": options.keep}
     settings = {name: value for name, value in chosen.items() if value is not None}
+    with importing():
+        from quire.archive.shipping import shipped_end
+
     with opened(options) as store:
+        unseen = ""
+        try:
+            shipped_end(store, url)  # one that is another's is refused, now that somebody sees it
+        except (ArchiveFailed, ResourceExhausted) as error:  # the owner's process may reach it
+            unseen = str(error)
         info = store.admin.set_archive(url, **settings)
     _print_archive(options, info)
+    if unseen:
+        print(
+            f"quire: nobody has seen whose archive this is: {unseen}; `quire archive show` tells"
+            " once the store's owner reaches it",
+            file=sys.stderr,
+        )
 
 
 def checked_url(url: str, path: str) -> str:
@@ -154,6 +169,9 @@ def checked_url(url: str, path: str) -> str:
 def _show(options: argparse.Namespace) -> int | None:
     with opened(options) as store:
         info, status = store.admin.archive(), store.status().get("archive")
+        unowned = ""
+        if store.role == "owner" and info is not None and status is not None:
+            unowned = look_at_archive(store, info, status)
     if info is None:
         if options.json:
             print_json(None)
@@ -161,7 +179,37 @@ def _show(options: argparse.Namespace) -> int | None:
             print("the store has no archive")
         return ExitStatus.NOTHING
     _print_archive(options, info, status)
+    if unowned and not options.json:
+        print(unowned)
     return None
+
+
+def look_at_archive(store: Any, info: ArchiveInfo, status: dict[str, Any]) -> str:
+    """Put into the status what the archive itself has, for a store that only this command owns.
+
+    A report of what was shipped is never durable, so the store does not know. Return a sentence.
+    """
+    with importing():
+        from quire.archive.shipping import shipped_end
+
+    text = "no other process has the store open: `quire archive ship` ships what waits"
+    try:
+        shipped = shipped_end(store, info.url)
+    except (ArchiveError, ResourceExhausted) as error:
+        status["error"] = status["error"] or str(error)
+        return f"{text}; how much waits is what the store knew at its last checkpoint"
+    known = store.integration.ship(None)
+    lag = max(known.end_number - max(known.number, shipped.number), 0)
+    lag_us = OsEnv().now_us() - shipped.time_us if lag and shipped.time_us else 0
+    status["lag_records"], status["lag_seconds"] = lag, max(lag_us, 0) / 1e6
+    if not lag:
+        status["lag_bytes"] = 0
+    if not shipped.number:
+        return f"{text}; the archive has no entry of records yet"
+    return (
+        f"{text}; the latest record in the archive is {shipped.number} "
+        f"({exact_moment_text(shipped.time_us)})"
+    )
 
 
 def _print_archive(
@@ -176,7 +224,7 @@ def _print_archive(
     if status is not None:
         print(
             f"not shipped: {counted(status['lag_records'], 'record')}, "
-            f"{status['lag_bytes']:,} bytes, for {status['lag_seconds']:.1f} s; "
+            f"{status['lag_bytes']:,} bytes, for {status['lag_seconds']:,.1f} s; "
             f"{status['held_bytes']:,} bytes released and kept for it"
         )
         if status["error"]:
