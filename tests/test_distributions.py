@@ -87,6 +87,7 @@ def expected_files() -> set[str]:
     return {path.as_posix() for path in all_sources()} | typed
 
 
+@pytest.mark.cases(3)
 def test_wheel_holds_the_modules_of_the_tree(source_copy: Path, tmp_path: Path) -> None:
     """The wheel, one for all machines, has real copies of exactly the modules of the links."""
     with zipfile.ZipFile(wheel_of(source_copy, tmp_path)) as archive:
@@ -234,6 +235,7 @@ def test_a_checkout_without_links_is_not_built(tmp_path: Path) -> None:
     assert "core.symlinks true" in tried.stderr
 
 
+@pytest.mark.cases(3)
 def test_a_checkout_that_has_lost_one_link_is_not_built(tmp_path: Path) -> None:
     """pip fails with it, and makes no wheel."""
     copy = copied(tmp_path / "quire-source")

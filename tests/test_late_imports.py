@@ -124,6 +124,7 @@ USES = {
 }
 
 
+@pytest.mark.cases(2)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing forks here")
 @pytest.mark.parametrize("what", USES)
 def test_no_child_of_a_fork_during_a_first_use_hangs(what: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import importlib
 import inspect
 import os
@@ -137,19 +138,31 @@ def twice(things: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return {thing: where for thing, where in places.items() if len(where) > 1}
 
 
-def definitions(text: str) -> Iterator[tuple[str, str]]:
-    """A module's functions and classes with two lines of code or more below the first.
+KINDS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
-    Their code, without docstrings, and their names.
+
+def code_of(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
+    """The code of a function or a class, without docstrings; empty if its body is one line."""
+    node = copy.deepcopy(definition)
+    for each in ast.walk(node):
+        if isinstance(each, KINDS) and ast.get_docstring(each) is not None:
+            each.body = each.body[1:] or [ast.Pass()]
+    lines = ast.unparse(ast.Module(node.body, [])).splitlines()
+    return ast.unparse(node) if len(lines) > 1 else ""
+
+
+def helpers_twice(texts: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """Where a module's functions and classes stand that stand in several: modules and places.
+
+    Two of the same code have the same name, so others are not looked at.
     """
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    for node in ast.parse(text).body:  # a tree of its own, which is changed
-        if isinstance(node, kinds):
-            for each in ast.walk(node):
-                if isinstance(each, kinds) and ast.get_docstring(each) is not None:
-                    each.body = each.body[1:] or [ast.Pass()]
-            if len(ast.unparse(ast.Module(node.body, [])).splitlines()) > 1:
-                yield ast.unparse(node), node.name
+    by_name: dict[str, list[tuple[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, str]]] = {}
+    for text, place in texts:
+        for node in parsed(text).body:
+            if isinstance(node, KINDS):
+                by_name.setdefault(node.name, []).append((node, f"{place}: {node.name}"))
+    several = (each for found in by_name.values() if len(found) > 1 for each in found)
+    return [*twice((code, place) for node, place in several if (code := code_of(node))).values()]
 
 
 def test_no_file_of_the_tests_has_the_name_of_another() -> None:
@@ -160,21 +173,17 @@ def test_no_file_of_the_tests_has_the_name_of_another() -> None:
 
 def test_no_helper_stands_twice() -> None:
     """What two files of the tests need is in tests/kit, or beside them."""
-    found = twice(
-        (code, f"{path}: {name}")
-        for path in own_files("tests")
-        for code, name in definitions((ROOT / path).read_text())
-    )
-    assert list(found.values()) == []
+    texts = (((ROOT / path).read_text(), str(path)) for path in own_files("tests"))
+    assert helpers_twice(texts) == []
 
 
 def test_a_helper_that_stands_twice_is_noticed() -> None:
     """Whatever its docstring says; short ones are let be."""
     long = 'def f(x: int) -> int:\n    """{}"""\n    y = x + 1\n    return y\n'
     short = "def g() -> int:\n    return 1\n"
-    texts = [long.format("One.") + short, short + long.format("Another.")]
-    found = twice((code, name) for text in texts for code, name in definitions(text))
-    assert list(found.values()) == [["f", "f"]]
+    other = "def f(x: int) -> int:\n    y = x + 2\n    return y\n"
+    texts = [long.format("One.") + short, short + long.format("Another."), other]
+    assert helpers_twice((text, str(n)) for n, text in enumerate(texts)) == [["0: f", "1: f"]]
 
 
 # Labels of invariants ----------------------------------------------------------------------------

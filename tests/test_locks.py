@@ -162,6 +162,7 @@ def test_the_watch_notices_a_wrong_order(tmp_path: Path) -> None:
     assert wrong.endswith("Queue.lock was taken while FreeSpace._lock was held")
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("strategy", ["reserve-mode", "lock-all"])
 def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
     """Writers, readers, definitions, two phases, leases, a joined client and the maintenance."""

@@ -146,6 +146,7 @@ with quire.open(path) as store:
 """
 
 
+@pytest.mark.cases(3)
 def test_two_processes_share_a_store_without_anything_of_linux(tmp_path: Path) -> None:
     """The names that macOS has not are taken away, before Quire is imported; paths are long."""
     path = str(tmp_path / ("long" * 30) / "store")

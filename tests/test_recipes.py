@@ -68,26 +68,31 @@ while running:
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Of the recipes, each with what came of it."""
-    made = []
-    for _, program, _ in RECIPES:
-        made.append(tmp_path_factory.mktemp("recipe"))
-        (made[-1] / "program.py").write_text(program)
+def folders(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, Path]:
+    """Of the recipes of this run, each with what came of it."""
+    made = {}
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and "folders" in item.fixturenames:
+            number = item.callspec.params["number"]
+            assert isinstance(number, int)
+            made[number] = folder = tmp_path_factory.mktemp("recipe")
+            (folder / "program.py").write_text(RECIPES[number][1])
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     subprocess.run(
-        [sys.executable, "-c", RUNNER, *map(str, made)],
+        [sys.executable, "-c", RUNNER, *map(str, made.values())],
         env={**os.environ, "PYTHONPATH": path},
         check=True,
     )
     return made
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "number", range(len(RECIPES)), ids=[f"{page}-{n}" for n, (page, _, _) in enumerate(RECIPES)]
 )
-def test_a_recipe_prints_what_the_page_says(folders: list[Path], number: int) -> None:
+def test_a_recipe_prints_what_the_page_says(folders: dict[int, Path], number: int) -> None:
     """A recipe, run in an empty folder, prints what the page says and nothing else."""
     folder, (_, _, printed) = folders[number], RECIPES[number]
     assert ((folder / "status").read_text(), (folder / "err").read_text()) == ("0", "")

@@ -99,6 +99,7 @@ def site(
         del sys.modules[module]
 
 
+@pytest.mark.cases(3)
 def test_docstrings_are_markdown_and_comments_describe_fields(site: Site) -> None:
     """Tables and code of a docstring, a field's comment, a value's text where it is imported."""
     page, warnings = site.build(site.name, f"{site.name}.other")

@@ -986,6 +986,7 @@ class TestEnumeration:
         assert {0, 8} < counts
 
 
+@pytest.mark.cases(3)
 def test_the_examples_of_the_documentation() -> None:
     """docs/simulated-machine.md: what it says can be run."""
     text = (Path(__file__).parents[1] / "docs" / "simulated-machine.md").read_text()

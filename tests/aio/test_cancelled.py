@@ -268,6 +268,7 @@ async def disturb(
         tasks[n] = asyncio.create_task(work())
 
 
+@pytest.mark.cases(2)
 @pytest.mark.fuzz
 def test_cancelled_at_any_moment(
     store_path: str, role: str, rng: random.Random, rounds: int
@@ -518,6 +519,7 @@ def test_a_get_that_is_cancelled_before_its_commit(
     asyncio.run(main())
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("call", GETS)
 def test_gets_with_a_time_out_in_a_loop(store_path: str, role: str, call: str) -> None:
     """Each message is got once, wherever the time-outs strike."""

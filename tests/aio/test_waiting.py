@@ -57,6 +57,7 @@ async def in_line(store: AsyncStore, source: str, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.cases(2)
 def test_a_thousand_wait_for_one_source(store_path: str, role: str) -> None:
     """Few threads, one connection; each message to one of them, in the order in which they came."""
 
@@ -119,6 +120,7 @@ def test_a_thousand_wait_for_as_many_sources(store_path: str, role: str) -> None
     asyncio.run(main())
 
 
+@pytest.mark.cases(2)
 def test_none_is_forgotten(store_path: str, role: str) -> None:
     """Tasks that come and go while messages come one by one, and some are given back."""
 

@@ -30,6 +30,7 @@ def own_objects(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "open_objects", vars(module)["open_objects"])
 
 
+@pytest.mark.cases(3)
 @pytest.mark.crash
 def test_all_schedules_ship_everything(seed: int, rounds: int) -> None:
     """[US1, US2, SH1, SH2, SH3, ME1, BK5] Invariants 4, 5 and 7, and the state at the end."""
@@ -64,6 +65,7 @@ FAULTS: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_seeded_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A canary: with a fault in what keeps unshipped places some schedule fails."""

@@ -114,6 +114,7 @@ class Beside:
             store.admin.checkpoint()
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(10)
 @pytest.mark.parametrize("options", GEOMETRIES, ids=["one file", "three files"])
 def test_a_restored_store_is_as_it_was(seed: int, options: dict[str, Any], limits: Limits) -> None:

@@ -51,6 +51,7 @@ def check(env: SimEnv) -> bool:
     return False
 
 
+@pytest.mark.cases(3)
 @pytest.mark.fuzz
 @pytest.mark.promise(13)
 def test_any_bytes_of_an_entry_are_refused(small: SmallArchive, seed: int, rounds: int) -> None:
@@ -78,6 +79,7 @@ def test_any_bytes_of_an_entry_are_refused(small: SmallArchive, seed: int, round
     assert refused
 
 
+@pytest.mark.cases(3)
 @pytest.mark.fuzz
 @pytest.mark.promise(13)
 def test_any_bytes_of_merged_entries_are_refused(

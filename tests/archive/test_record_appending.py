@@ -81,6 +81,7 @@ def go_on(
     return seen
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(8)
 @pytest.mark.parametrize("options", GEOMETRIES, ids=["one file", "three files"])
 def test_appended_records_give_the_store_that_they_are_of(

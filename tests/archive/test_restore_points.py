@@ -231,6 +231,7 @@ def test_a_base_behind_a_gap_covers_what_follows() -> None:
     assert restore(ARCHIVE, RESTORED, env=env).number == newer.number + 1
 
 
+@pytest.mark.cases(3)
 def test_a_full_disk_leaves_nothing(limits: Limits) -> None:
     """Whenever it is full: while the base is copied, or records are appended; else it is done."""
     limits(APPENDED_BYTES=20_000)

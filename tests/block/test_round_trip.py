@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -160,6 +161,7 @@ def shown(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
 
 
+@pytest.mark.cases(2)
 @given(runs, st.sampled_from([1, 200, 400, 1 << 20]))
 def test_what_is_put_in_any_way_is_delivered(
     runs: list[tuple[str, list[Row]]], max_block_bytes: int

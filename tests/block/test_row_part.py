@@ -95,6 +95,7 @@ def test_several_columns_and_others(data: bytes) -> None:
     assert Reads(data).columns(schema_of_words(WORDS).names) is None
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(10)
 def test_damage_where_is_read_is_found(data: bytes, request: pytest.FixtureRequest) -> None:
     """Of head and column: then nothing is returned, and the block as a whole is refused."""

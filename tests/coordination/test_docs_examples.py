@@ -66,6 +66,7 @@ def test_the_example_of_pep_249(tmp_path: Path) -> None:
     check("PEP 249", tmp_path)
 
 
+@pytest.mark.cases(3)
 def test_the_example_with_sqlalchemy(tmp_path: Path) -> None:
     """A row and a message in one commit."""
     check("The package `transaction`, and SQLAlchemy", tmp_path)
@@ -117,6 +118,7 @@ def test_promise_2_the_row_decides_after_a_crash(
 # Outbox and inbox --------------------------------------------------------------------------------
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "heading", ["Put in your transaction", "With `quire.aio`", "A message's effect, once"]
 )

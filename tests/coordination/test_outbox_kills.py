@@ -162,6 +162,7 @@ def test_writers_and_relays_that_die_at_their_steps(shop: Shop, rng: random.Rand
     kill_outbox(shop, rng, 6)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.promise(1, 2)
 def test_consumers_that_die_at_their_steps(shop: Shop, rng: random.Random) -> None:
     """Some of them."""

@@ -106,6 +106,7 @@ def kill_at(bank: Bank, step: str, direction: str, first: str, *more: str) -> tu
     return bank.run("--direction", direction, "--first", first, "--die-at", step, *refuse, *more)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.promise(2)
 @pytest.mark.promise(7)
 def test_promise_2_7_a_coordinator_killed_at_its_steps(
@@ -138,6 +139,7 @@ def killing_at_any_moment(bank: Bank, count: int, rng: random.Random) -> None:
         assert acknowledged <= new <= acknowledged + 1, f"kill {n}"
 
 
+@pytest.mark.cases(3)
 @pytest.mark.promise(1)
 @pytest.mark.promise(2)
 def test_promise_1_2_a_coordinator_killed_at_any_moment(bank: Bank, rng: random.Random) -> None:

@@ -17,6 +17,7 @@ def whole() -> pa.Table:
     return flights.load()
 
 
+@pytest.mark.cases(2)
 def test_flights_come_in_the_order_of_their_schedule(whole: pa.Table) -> None:
     """FL1: by scheduled departure, then by line of the file; the first rows are a prefix of all."""
     keys = whole.select(["scheduled", "flight_id"])

@@ -99,11 +99,13 @@ def test_the_command_says_whether_figures_are_equal(folder: Path) -> None:
     assert "DIFFERS" in wrong.stdout
 
 
+@pytest.mark.cases(2)
 def test_nothing_is_taken(opened: Store, want: reconcile.Frames) -> None:
     """It finds the same a second time."""
     assert [differing(opened, want) for _ in range(2)] == [set(), set()]
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("queue", store.TOPICS)
 def test_a_missing_message_fails(opened: Store, want: reconcile.Frames, queue: str) -> None:
     """One message fewer in any queue is noticed."""
@@ -112,6 +114,7 @@ def test_a_missing_message_fails(opened: Store, want: reconcile.Frames, queue: s
     assert differing(opened, want) == {queue}
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("queue", store.TOPICS)
 def test_a_repeated_message_fails(opened: Store, want: reconcile.Frames, queue: str) -> None:
     """One message twice in any queue is noticed."""

@@ -113,6 +113,7 @@ def test_the_page_stands_alone() -> None:
     assert all(link.startswith("#") for link in tags.links)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(("actual", "words"), [(7, "all equal"), (8, "1 differ")])
 def test_the_page_says_whether_all_figures_are_equal(actual: int, words: str) -> None:
     """A wrong figure stands at the top."""

@@ -114,6 +114,7 @@ def test_bad_arrow_data(store: Store, work: str, batch: Any) -> None:
     assert take(store, work) == []
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(13)
 @pytest.mark.parametrize(
     "fields",

@@ -163,6 +163,7 @@ def steps_of(work: Callable[[Txn, list[Any]], None], count: int, *, is_taken: bo
     return found
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("work", [*OF_A_BATCH, *BY_ID], ids=lambda work: work.__name__)
 def test_what_a_call_takes_does_not_grow_with_the_batch(
     work: Callable[[Txn, list[Any]], None],

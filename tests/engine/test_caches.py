@@ -89,6 +89,7 @@ def test_verified_blocks_are_counted_as_what_they_take(size: int, chosen: tuple[
         assert cached_bytes(reader) == pytest.approx(held, rel=0.15)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(9)
 @pytest.mark.parametrize("page_size", [4096, 16384])
 def test_record_pages_are_counted_as_what_they_take(page_size: int) -> None:

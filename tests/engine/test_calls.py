@@ -58,6 +58,7 @@ def test_reads_rollbacks_and_empty_commits_write_nothing() -> None:
         assert env.calls.kinds() == []
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(9)
 def test_memory_does_not_grow_with_the_backlog(store_path: str) -> None:
     """300,000 messages take no more than 50,000 do, beyond the configured caches."""

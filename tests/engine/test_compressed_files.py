@@ -161,6 +161,7 @@ print(json.dumps([rows, first, last]))
 """
 
 
+@pytest.mark.cases(2)
 def test_another_process_reads_ranges_without_the_owner(compressed: Store) -> None:
     """A leased range in the middle of the file is read by a process that never asks the owner."""
     put_texts(compressed)
@@ -190,6 +191,7 @@ def furnished(compression: str | None, count: int = 3000) -> tuple[SimEnv, str]:
     return env, f"/s/ltds/{name}"
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(10)
 def test_promise_10_damage_of_every_part_is_found(
     compression: str, rng: Random, rounds: int

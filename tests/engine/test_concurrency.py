@@ -222,6 +222,7 @@ def call_everything(store: Store) -> None:
     assert violations == []
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(4)
 def test_an_open_transaction_stalls_nobody(sim_store: Store) -> None:
     """10,000 others commit and are read in its queues meanwhile; what it pins is shown."""

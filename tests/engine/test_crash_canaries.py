@@ -31,6 +31,7 @@ def test_canary_queues_that_are_made_by_several_commits(
         try_parts(seed, Together)
 
 
+@pytest.mark.cases(4)
 def test_canary_a_listener_whose_place_moves_too_early(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def check_goes_on(env: SimEnv, store: Store) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(10)
 @pytest.mark.parametrize("source", ["work", "topic/slow"])
 def test_promise_10_a_commit_that_reads_past_damage_is_refused(seed: int, source: str) -> None:
@@ -105,6 +106,7 @@ def test_promise_10_a_commit_that_reads_past_damage_is_refused(seed: int, source
     assert store.admin.verify().ok
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(10)
 @pytest.mark.parametrize("source", ["work", "topic/slow"])
 def test_promise_10_what_was_refused_leaves_no_trace(seed: int, source: str) -> None:
@@ -304,6 +306,7 @@ DEFINITIONS: dict[str, Callable[[Store], Any]] = {
 }
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(10)
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_promise_10_a_definition_that_frees_messages_is_refused(seed: int, name: str) -> None:

@@ -540,6 +540,7 @@ def bytes_on_disk(path: str) -> int:
     return sum(file.stat().st_blocks * 512 for file in Path(path).rglob("*"))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("files", [1, FILES])
 @pytest.mark.parametrize("way", ["checkpoint", "maintenance"])
 def test_a_burst_is_given_back_while_the_store_is_open(
@@ -563,6 +564,7 @@ def test_a_burst_is_given_back_while_the_store_is_open(
         assert store.admin.verify().ok
 
 
+@pytest.mark.cases(4)
 def test_maintenance_gives_space_back_once_a_minute(env: SimEnv) -> None:
     """Not at each of its steps, so that bursts that follow each other find the space there."""
     with open_store(env, data_files=FILES, large_limit_bytes=1 << 20) as store:

@@ -251,6 +251,7 @@ def test_promise_2_a_call_at_any_depth_is_done_or_not_begun(store: Store, name: 
     deep.check()
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("joins", [False, True])
 def test_a_store_is_closed_at_any_depth_or_stays_open(store_path: str, *, joins: bool) -> None:
     """One that was not closed is as before."""

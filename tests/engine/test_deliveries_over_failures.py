@@ -142,6 +142,7 @@ def test_a_dropped_queue_leaves_its_record(tmp_path: Path) -> None:
         assert [info.name for info in store.queues()] == ["dead"]
 
 
+@pytest.mark.cases(4)
 def test_canary_deliveries_that_are_not_noted(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that only remembers them is caught."""
     monkeypatch.setattr(

@@ -30,6 +30,7 @@ def _still(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(order_code._registered, BY_CODE, by_sender)
 
 
+@pytest.mark.cases(4)
 @pytest.mark.fuzz
 @pytest.mark.promise(1, 2)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

@@ -719,6 +719,7 @@ def test_the_fuzzer_catches(
 # With an owner ------------------------------------------------------------------------------------
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("open_owner", [Store.open, quire.open])
 def test_beside_a_busy_owner(store_path: str, open_owner: Callable[..., Any]) -> None:
     """Commits, reads and checkpoints go on: no dump tells of damage, none ends with an error."""

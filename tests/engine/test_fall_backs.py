@@ -139,6 +139,7 @@ def test_each_limit_is_drawn_or_chooses_no_way() -> None:
     assert not NO_WAY & set(LIMITS)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(2)
 @pytest.mark.parametrize("by_priority", [False, True])
 def test_promise_2_a_small_transaction_with_a_large_record(

@@ -124,6 +124,7 @@ def test_promise_5_a_full_file_system_is_drained_to_empty(
         store.close()
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(5)
 def test_promise_5_a_store_of_default_size_on_300_megabytes() -> None:
     """The case that once was a dead end: 18 of 1,002 messages could be read."""
@@ -191,6 +192,7 @@ def test_promise_5_relieving_never_ends(seed: int) -> None:
         assert len(take(store, "topic/lags")) == end
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(5)
 def test_promise_5_no_order_of_reading_needs_more_than_is_kept_back(seed: int) -> None:
     """Two subscriptions read by priority, not in the order of the puts: drained to empty.
@@ -448,6 +450,7 @@ def test_promise_1_2_5_8_power_failure_on_a_full_disk(
     assert cases > 100
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(8)
 def test_promise_8_openings_on_a_full_disk_never_end(seed: int) -> None:
     """Killed or cut off after each opening: every opening writes, and all of them succeed."""

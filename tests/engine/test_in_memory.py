@@ -46,6 +46,7 @@ def test_a_store_in_memory_is_a_store(tmp_path: Path, monkeypatch: pytest.Monkey
         assert store.queues() == []
 
 
+@pytest.mark.cases(4)
 def test_promise_9_definitions_take_no_memory_once_they_are_gone() -> None:
     """The journal in memory is used again, as one on a disk is."""
     env = MemoryEnv()

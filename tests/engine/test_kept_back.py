@@ -88,6 +88,7 @@ def read_some(store: Store, rng: Random) -> None:
         txn.get_many(source, rng.choice((1, 3, 10)), where=where)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(5)
 @pytest.mark.parametrize("archived", [False, True])
 @pytest.mark.parametrize("opened_anew", [False, True])
@@ -154,6 +155,7 @@ def test_promise_5_what_is_added_is_counted_before(seed: int) -> None:
     store.close()
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(5)
 def test_promise_5_what_is_not_kept_back_is_refused_alone(seed: int) -> None:
     """On a full disk: moves back, versions of ever more keys. Reading goes on.

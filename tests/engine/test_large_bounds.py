@@ -121,6 +121,7 @@ def test_a_commit_asks_the_disk_for_the_same_whatever_its_size(store_path: str) 
         assert len(ltds_files(store)) == len(SIZES)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("way", ["commit", "prepare"])
 @pytest.mark.parametrize("queues", [1, 3, LTDS_WRITERS + 2])
 def test_the_names_of_many_files_are_synced_at_once(store_path: str, queues: int, way: str) -> None:
@@ -373,6 +374,7 @@ def test_a_commit_whose_files_have_no_durable_names_is_caught(
             assert [len(take(store, name)) for name in "ab"] == [10, 10]
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(9, 13)
 @pytest.mark.parametrize("large", [False, True])
 def test_large_arrow_data_is_put_in_slices_all_or_none(large: bool) -> None:
@@ -407,6 +409,7 @@ def test_large_arrow_data_is_put_in_slices_all_or_none(large: bool) -> None:
         assert store.admin.verify().ok
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(9)
 @pytest.mark.parametrize("when_full", ["spill", "large"])
 def test_slices_leave_a_full_write_buffer(when_full: str) -> None:
@@ -463,6 +466,7 @@ def test_putting_takes_the_same_memory_whatever_is_put(role: str, store_path: st
     assert grown(role, store_path, 500_000, 200) < 50
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(9)
 def test_a_hundred_queues_take_no_more(store_path: str) -> None:
     """One transaction puts 60 MB to 100 queues, in a process that may open 150 files."""

@@ -37,6 +37,7 @@ def test_canary_of_messages_that_are_forgotten(seed: int, monkeypatch: pytest.Mo
         try_parts(seed, Latest)
 
 
+@pytest.mark.cases(4)
 def test_against_a_model(rng: random.Random, seed: int) -> None:
     """Random puts, batches, deletions, gets, rollbacks, moves, restarts: LK1 and LK2.
 

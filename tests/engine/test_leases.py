@@ -289,6 +289,7 @@ def test_a_refused_adoption_can_be_repeated(seed: int) -> None:
 # Space --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cases(4)
 def test_segments_come_round(seed: int) -> None:
     """A long run of small commits with checkpoints keeps to a few segments and few pages."""
     env = new_machine(seed)
@@ -347,6 +348,7 @@ def read_out_of_order(store: Store, rng: random.Random) -> None:
         transaction.commit()
 
 
+@pytest.mark.cases(4)
 def test_used_bytes_return_to_zero_in_any_order(seed: int, rounds: int) -> None:
     """Consumers that acknowledge out of order, packing in between: not one byte is left over."""
     for n in range(rounds):

@@ -379,6 +379,7 @@ def test_promise_7_what_was_spilled_is_rolled_back_by_the_timeout() -> None:
 # The write buffer ---------------------------------------------------------------------------------
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(9)
 def test_promise_9_rolled_back_records_do_not_pile_up() -> None:
     """Transactions that are spilled and rolled back leave a bounded number of records."""
@@ -422,6 +423,7 @@ def test_records_are_told_apart_though_their_pages_are_used_again(end: str) -> N
         ]  # fmt: skip
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(9)
 def test_promise_9_rolled_back_records_are_counted_one_by_one() -> None:
     """Not by transaction: one of them may leave many. What others hold stays."""

@@ -594,6 +594,7 @@ def test_many_threads_keep_the_order_of_senders(store_path: str) -> None:
 KEYED: AttributeOrder = {"attribute": "key", "numeric": True}
 
 
+@pytest.mark.cases(4)
 @pytest.mark.parametrize(
     ("properties", "most"),
     [

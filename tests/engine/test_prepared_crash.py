@@ -20,11 +20,13 @@ def caught(seed: int) -> None:
         try_several(range(seed, seed + 20), "prepared")
 
 
+@pytest.mark.cases(4)
 def test_nothing_is_caught_where_nothing_is_broken(seed: int) -> None:
     """What the canaries run first passes as it is."""
     try_several(range(seed, seed + 1), "prepared")
 
 
+@pytest.mark.cases(4)
 def test_canary_delivers_what_is_in_flight(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovery after which others get what a prepared transaction has got."""
     resume = Subscription.resume

@@ -246,6 +246,7 @@ def test_a_damaged_block_is_refused_at_its_place(seed: int) -> None:
         txn.rollback()
 
 
+@pytest.mark.cases(4)
 def test_memory_of_waiting_messages() -> None:
     """Some 10 bytes each, and below 200 wherever they are."""
     count = 100_000

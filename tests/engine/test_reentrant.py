@@ -144,6 +144,7 @@ class Cyclic(Finalised):
         self.me = self
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(2)
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_finaliser_that_puts(store: Store, rng: Random, *, elsewhere: bool) -> None:

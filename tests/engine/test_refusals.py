@@ -133,6 +133,7 @@ def work(store: Store, refused: list[ResourceExhausted]) -> None:
         take_step(lambda: store.put("q", bytes(5000)))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(2, 11)
 @pytest.mark.parametrize("kind", REFUSED_CALLS)
 def test_promise_2_11_any_call_may_be_refused(kind: str, seed: int) -> None:
@@ -242,6 +243,7 @@ def test_a_refusal_that_cannot_be_taken_back_fails_the_store(seed: int) -> None:
         store.abandon("seen")
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(11)
 @pytest.mark.parametrize(
     ("limit", "refusal"), [("nofile", "ResourceExhausted 24"), ("fsize", "DiskFull 27")]

@@ -126,6 +126,7 @@ def signal_when(condition: Callable[[], bool], then: Callable[[], None] = lambda
     threading.Thread(target=send, daemon=True).start()
 
 
+@pytest.mark.cases(4)
 @pytest.mark.fuzz
 def test_nobody_is_left_waiting(rng: random.Random, rounds: int) -> None:
     """Threads come and go, the interpreter switches between any two steps: all get an outcome.

@@ -31,6 +31,7 @@ from tests.kit.waiting import SECONDS
 # Subscriptions ------------------------------------------------------------------------------------
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("order", ["first to last", "last to first", "random"])
 def test_what_many_subscriptions_cost_each_other(
     store: Store, order: str, rng: random.Random, monkeypatch: pytest.MonkeyPatch

@@ -158,6 +158,7 @@ class Follower:
         return self._number, state_hash.hash_of(state_hash.values_of(self._state))
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(8)
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 @pytest.mark.parametrize("checkpoints", [0.0, 0.2])
@@ -184,6 +185,7 @@ def test_promise_8_state_and_number_are_of_the_records_alone(
         assert after != live[1]
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(8)
 def test_promise_8_what_no_record_tells_is_not_in_the_state(seed: int) -> None:
     """Gets, rejects and moves that are rolled back: at one record number the state has one hash,
@@ -225,6 +227,7 @@ def test_promise_8_what_no_record_tells_is_not_in_the_state(seed: int) -> None:
         assert len(hashes) > 10
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(8)
 def test_promise_8_state_and_contents_depend_on_no_place(
     seed: int, monkeypatch: pytest.MonkeyPatch

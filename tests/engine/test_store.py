@@ -243,6 +243,7 @@ def test_reading_the_lock_file_gives_nothing_away(store_path: str) -> None:
         store.create_queue("q", kind="topic")
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(12)
 def test_another_process_is_refused_until_the_store_is_closed(store_path: str) -> None:
     """The error there names this process; once this one lets go the other may have it."""

@@ -260,6 +260,7 @@ class Contention:
                 counters[queue] += count
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(2, 5)
 @pytest.mark.parametrize("name", NAMES)
 def test_nearly_full_queues_under_contention(name: str, tmp_path: Path, rng: Random) -> None:

@@ -118,6 +118,7 @@ def check(env: SimEnv, known: Known) -> None:
         assert list_ids(env, f"{PATH}/ltds") == []
 
 
+@pytest.mark.cases(4)
 @pytest.mark.crash
 @pytest.mark.promise(1, 2)
 def test_promise_1_2_power_failure_at_every_call_of_a_stream(seed: int) -> None:

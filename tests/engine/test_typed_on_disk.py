@@ -191,6 +191,7 @@ def check(store: Store, done: dict[str, list[int]]) -> None:
         done[name] = found
 
 
+@pytest.mark.cases(4)
 @pytest.mark.promise(1, 2, 8)
 def test_rows_survive_power_failures(seed: int) -> None:
     """At every call of the engine; and the store goes on from there."""

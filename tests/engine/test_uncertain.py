@@ -106,6 +106,7 @@ def checkpointed(seed: int) -> tuple[SimEnv, EmbeddedStore, list[bytes]]:
     return env, store, payloads[1:]
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(1, 8)
 @pytest.mark.parametrize("killed", [True, False])
 def test_promise_1_8_a_checkpoint_whose_name_is_uncertain_lasts_once_it_was_recovered(

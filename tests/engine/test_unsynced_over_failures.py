@@ -49,6 +49,7 @@ def test_a_move_of_a_subscription_need_not_be_durable_either() -> None:
     assert after.browse("t/a").payloads() == [b"1"]
 
 
+@pytest.mark.cases(4)
 @pytest.mark.crash
 @pytest.mark.promise(10)
 def test_promise_10_pages_that_are_not_durably_free_are_not_overwritten(
@@ -95,6 +96,7 @@ def test_canary_a_broken_engine_is_caught(
         lose_power(range(seed, seed + 20), direct=broken != "data")
 
 
+@pytest.mark.cases(4)
 @pytest.mark.crash
 def test_canary_pages_that_are_freed_too_early_are_seen(
     monkeypatch: pytest.MonkeyPatch, seed: int

@@ -252,6 +252,7 @@ def test_a_full_disk_does_not_concern_memory() -> None:
 # Memory, threads, strategies
 
 
+@pytest.mark.cases(2)
 def test_promise_9_what_was_read_takes_no_memory(store: Store) -> None:
     """Records and the log are kept small, without checkpoints, while one old message stays."""
     store.create_queue("v", kind="work", type="volatile")

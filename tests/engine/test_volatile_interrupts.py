@@ -63,6 +63,7 @@ def _interrupted(action: Callable[[], object], moment: int) -> bool:
     return False
 
 
+@pytest.mark.cases(3)
 @pytest.mark.promise(2)
 @pytest.mark.parametrize("what", ["put", "volatile", "both"])
 def test_promise_2_an_interrupt_of_a_commit_in_memory(what: str) -> None:

@@ -43,6 +43,7 @@ print("raised", use(*sys.argv[1:]))
 """
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("kind", ["open", "read", "list_directory"])
 @pytest.mark.parametrize("pattern", ["*.dat", "*.log", "*.qck", "*.ltds", "*"])
 def test_what_the_disk_does_not_give(kind: str, pattern: str) -> None:

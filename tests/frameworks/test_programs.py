@@ -59,6 +59,7 @@ def test_the_unit_of_systemd() -> None:
     assert not read_line([*line, "--no-wait"]).wait
 
 
+@pytest.mark.cases(3)
 def test_tasks(tmp_path: Path) -> None:
     """Their results are found by their numbers; a request id has a task done once."""
     write_files("Tasks, as with Celery", tmp_path)
@@ -68,6 +69,7 @@ def test_tasks(tmp_path: Path) -> None:
         assert store.queue("tasks").messages == 0
 
 
+@pytest.mark.cases(3)
 def test_a_command_of_cron(tmp_path: Path) -> None:
     """It handles what is there and ends; what another program has put since, the next time."""
     write_files("cron", tmp_path)
@@ -78,6 +80,7 @@ def test_a_command_of_cron(tmp_path: Path) -> None:
         assert store.queue("orders").messages == 0
 
 
+@pytest.mark.cases(3)
 def test_fixtures_for_pytest(tmp_path: Path) -> None:
     """A test of a program takes a store in memory, or one on a disk, also over a restart."""
     assert write_files("pytest", tmp_path) == ["conftest.py", "test_shop.py"]

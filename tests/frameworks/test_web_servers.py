@@ -182,6 +182,7 @@ store()
 """
 
 
+@pytest.mark.cases(3)
 def test_a_store_that_was_opened_before_the_fork(tmp_path: Path) -> None:
     """Its calls say what to do; one that is forgotten in a fork is opened anew there."""
     forgotten = blocks("Flask behind gunicorn")[-1]

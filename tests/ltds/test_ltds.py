@@ -300,6 +300,7 @@ def test_a_block_larger_than_the_buffer(limits: Limits) -> None:
     assert read(env, "/ltds") == payloads
 
 
+@pytest.mark.cases(3)
 @codecs
 @pytest.mark.promise(10)
 def test_damage_anywhere_is_found_or_harmless(rng: Random, rounds: int, codec: Compression) -> None:

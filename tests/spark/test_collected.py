@@ -39,6 +39,7 @@ def doubled(rows: DataFrame) -> DataFrame:
     return rows.selectExpr("string(bigint(string(payload)) * 2) as payload")
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize(
     "expressions",
     [

@@ -150,6 +150,7 @@ def test_a_pattern_that_finds_nothing_is_refused(store: Any) -> None:
             reader(store, pattern).initialOffset()
 
 
+@pytest.mark.cases(2)
 @pytest.mark.spark
 def test_a_running_query_reads_topics_made_later(
     spark: SparkSession, store: Any, tmp_path: Path

@@ -102,6 +102,7 @@ class Lies(Exception):
     """What a plan says of good messages."""
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("lies", ["none", "misses", "of another kind", "of all"])
 def test_what_a_plan_says_is_tried(rng: random.Random, lies: str) -> None:
     """It may be wrong in either way: what is at fault is what the step itself fails with."""
@@ -136,6 +137,7 @@ def test_what_a_plan_says_is_tried(rng: random.Random, lies: str) -> None:
     assert said
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.9, 1.0])
 def test_how_few_trials_of_the_step_a_plan_takes(rng: random.Random, share: float) -> None:
     """None for each message that fails."""
@@ -152,6 +154,7 @@ def test_how_few_trials_of_the_step_a_plan_takes(rng: random.Random, share: floa
     assert len(tried) <= 4
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.9, 1.0])
 def test_how_many_trials_a_share_takes(rng: random.Random, share: float) -> None:
     """Of 10,000 rows: a logarithm for each where they are rare, about one a row where many are."""

@@ -176,6 +176,7 @@ def test_outside_of_sparks_workers_errors_are_as_ever() -> None:
     assert HIDE_TRACEBACK not in os.environ
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     ("options", "count", "size", "limit"),
     [
@@ -219,6 +220,7 @@ def test_a_batch_that_fits_waits_for_room(store: Any) -> None:
     connection.forget(store.path)
 
 
+@pytest.mark.cases(2)
 @pytest.mark.spark
 def test_spark_shows_that_a_batch_is_larger_than_its_queue(
     spark: SparkSession, store: Any, tmp_path: Path

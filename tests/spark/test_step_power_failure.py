@@ -255,6 +255,7 @@ def check_content(store: Store) -> None:
     assert sum(values.values()) == len(expected)
 
 
+@pytest.mark.cases(4)
 def test_promise_1_2_power_failure_at_every_call_of_a_step(machine: SimEnv, spread: int) -> None:
     """Outputs, dead letters, positions, values and number: all of a batch, or nothing of it."""
     enumeration: dict[str, Any] = {
@@ -267,6 +268,7 @@ def test_promise_1_2_power_failure_at_every_call_of_a_step(machine: SimEnv, spre
         assert enumerate_crashes(work, check, Noted, every=25, resume=work, **enumeration) > 120
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("room_bytes", [0, 8_000, 30_000, 100_000])
 def test_a_step_on_a_full_disk(machine: SimEnv, room_bytes: int) -> None:
     """It fails where its files or its commit find no room, and goes on exactly when there is some.

@@ -441,6 +441,7 @@ def test_it_stops_while_it_waits_or_works(store: Any) -> None:
     assert numbers_in(store, "out") == Counter(2 * n for n in range(6))
 
 
+@pytest.mark.cases(4)
 @pytest.mark.crash
 @pytest.mark.promise(2)
 def test_drivers_killed_at_any_moment(store: Any, rounds: int, rng: random.Random) -> None:
@@ -478,6 +479,7 @@ def test_drivers_killed_at_any_moment(store: Any, rounds: int, rng: random.Rando
     assert numbers_in(store, "out") == Counter(range(put))
 
 
+@pytest.mark.cases(4)
 @pytest.mark.crash
 @pytest.mark.promise(2)
 def test_owners_killed_at_any_moment(store_path: str, rounds: int, rng: random.Random) -> None:

@@ -300,6 +300,7 @@ SPOILT = {
 }
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("kind", SPOILT)
 def test_a_file_that_is_spoilt_before_its_commit(store: Any, kind: str, how: str) -> None:
