@@ -6,7 +6,9 @@ The crash workload `archived` (`test_crash_workloads`) tries the same at every c
 from __future__ import annotations
 
 import logging
+import random
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,13 +18,15 @@ from quire.engine.checkpoints import snapshot, space_maps
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.pages.unshipped_places import UnshippedPlaces
 from quire.errors import ArchiveFull, DiskFull
-from quire.reports.info import ShippingReport
+from quire.libraries.late_modules import load_rest
+from quire.reports.info import ShippingReport, ShippingState
 from quire.testing import SimEnv
 from tests.engine.checking_shipper import Archive, ship
 from tests.engine.crashing.drawn import VARIANTS, Drawn
 from tests.engine.workload import drain_all, new_machine, open_store
 from tests.kit.crashes import CellRun
 from tests.kit.limits import limited
+from tests.kit.moments import at_moment, some_moments
 
 LARGE = b"x" * 9000  # of which a commit goes to pages
 
@@ -86,6 +90,49 @@ def test_what_was_released_stays_over_a_crash(seed: int, checkpoints: int, *, la
     assert archive.gaps == 0
     assert held_bytes(store) == 0
     drain_all(store)
+
+
+def free_bytes(store: Store) -> list[tuple[int, int]]:
+    """The bytes of each data file, and those that are free."""
+    return [(file["bytes"], file["free_bytes"]) for file in store.status()["data"]["files"]]
+
+
+def reported(seed: int) -> tuple[SimEnv, Store, partial[ShippingState]]:
+    """A store where pages and a file wait, and the call that reports them shipped."""
+    env = new_machine(seed)
+    store, archive = archived(env)
+    for large in (False, True, False):
+        put_and_get(store, large=large)
+    state = store.integration.ship()
+    report = ShippingReport(state.end_lsn, state.end_number, archive.place + 1)
+    return env, store, partial(store.integration.ship, report)
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["reported again", "reopened"])
+def test_a_signal_while_places_go(seed: int, rng: random.Random, *, again: bool) -> None:
+    """At any moment of a report: each page and file goes once, if it is reported again or not."""
+    env, store, report = reported(seed)
+    load_rest(("quire",))  # imports hold signals back (LD3)
+    report()
+    store.admin.checkpoint()
+    expected = free_bytes(store)
+    interrupts = 0
+    for moment in some_moments(reported(seed)[2], rng, 8):
+        env, store, report = reported(seed)
+        interrupts += at_moment(report, moment)
+        if not again:
+            store.close()
+            store = open_store(env)
+            report = partial(store.integration.ship, report.args[0])
+        report()
+        assert held_bytes(store) == 0
+        store.admin.checkpoint()
+        store.admin.checkpoint()
+        assert free_bytes(store) == expected
+        assert store.admin.verify().ok
+        store.close()
+        assert not [path for path in env.files() if path.endswith(".ltds")]
+    assert interrupts > 0
 
 
 def test_segments_stay_until_they_are_shipped(seed: int) -> None:
