@@ -107,6 +107,18 @@ class EmbeddedStore(StoreLife, StoreObject):
         callback()
         return lambda: None
 
+    @open_call
+    def await_get(
+        self, source: str, callback: Callable[[], None], taker: object
+    ) -> Callable[[], None] | None:
+        """Have it called once a get finds something, as `await_source` does; None: it may now.
+
+        `taker`: `EmbeddedTransaction.own_taker`. Raises what a get from the source raises.
+        """
+        withdraw: Callable[[], None] | None
+        withdraw = self._handlers.of("integration").when_ready(source, callback, taker)
+        return withdraw
+
     # Queues
 
     @open_call

@@ -49,8 +49,12 @@ HEAVY_BYTES = (
 
 # --- the owner's threads ---
 
-MAX_WORKERS = 256  # a request that waits (for a message, for room, for the disk) has one of them
+MAX_WORKERS = 256  # a request that waits (for room, a chosen message, the disk) has one of them
 MAX_WAITING = 192  # of those, requests that wait for other clients
+MAX_WAITING_GETS = 100_000  # put aside, in all: some 100 MB; their connections are fewer as it is
+# Of gets that are tried, or whose time is over, between two looks at what has come: some 2 ms.
+WAKES_AT_ONCE = 64
+STALE_TIMES = 1024  # of gets that are over, beside twice as many as wait, until they are dropped
 IDLE_WORKERS = 4  # that are kept for the next requests
 
 assert IDLE_WORKERS < MAX_WORKERS - MAX_WAITING  # a long request finds a thread all the same

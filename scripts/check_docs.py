@@ -25,7 +25,6 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,7 +79,6 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", text).strip().replace(" ", "-")
 
 
-@cache
 def anchors(text: str) -> set[str]:
     """The anchors of all headings; the second of a name gets -1, as renderers do."""
     found: set[str] = set()
@@ -133,11 +131,10 @@ def file_errors(document: Path, root: Path) -> list[str]:
     return errors
 
 
-@cache
-def names_in(code: str) -> set[str]:
-    """Functions and classes of a module's code, and `Class.method` of each method."""
+def names_in(module: Path) -> set[str]:
+    """Functions and classes of a module, and `Class.method` of each method."""
     found = set()
-    for node in ast.parse(code).body:
+    for node in ast.parse(module.read_text()).body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             found.add(node.name)
         if isinstance(node, ast.ClassDef):
@@ -151,7 +148,7 @@ def name_errors(document: Path, root: Path) -> list[str]:
     errors = []
     for name, target in NAMED.findall(FENCE.sub("", document.read_text())):
         module = document.parent / target
-        if module.is_file() and name not in names_in(module.read_text()):
+        if module.is_file() and name not in names_in(module):
             errors.append(f"{document.relative_to(root)}: {target} has no {name}")
     return errors
 
@@ -285,10 +282,8 @@ def tests_by_promise(root: Path) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     for path in sorted((root / "tests").rglob("test_*.py")):
         name = path.relative_to(root).as_posix()
-        code = path.read_text()
-        if "promise(" in code:
-            for number, test in marked_tests(ast.parse(code).body, name, set()):
-                found.setdefault(number, []).append(test)
+        for number, test in marked_tests(ast.parse(path.read_text()).body, name, set()):
+            found.setdefault(number, []).append(test)
     return found
 
 

@@ -71,7 +71,7 @@ class CommitOrder:
 
     # What may be taken
 
-    def has_next(self, end: int) -> bool:
+    def has_next(self, end: int, taker: object = None) -> bool:
         """Return True if there is a position below `end` to take."""
         return bool(self.returned.total) or self._done.first_gap(self.cursor) < end
 

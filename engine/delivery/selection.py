@@ -153,9 +153,11 @@ class Selection:
 
     # What is not known yet
 
-    def has_next(self, end: int) -> bool:
-        """Return True if there may be a position below `end` to take."""
-        return self._standing.first() >= 0 or self.is_behind(end)
+    def has_next(self, end: int, taker: object = None) -> bool:
+        """Return True if there may be a position below `end` to take, for all or for this taker."""
+        if self._standing.first() >= 0 or self.is_behind(end):
+            return True
+        return taker is not None and self.groups is not None and self.groups.first(taker) >= 0
 
     def is_behind(self, end: int) -> bool:
         """Return True if there are positions below `end` whose messages have to be looked at."""

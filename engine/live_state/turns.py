@@ -77,12 +77,14 @@ class Turns:
                 finally:
                     withdraw()
 
-    def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None] | None:
+    def when_ready(
+        self, source: str, callback: Callable[[], None], taker: object = None
+    ) -> Callable[[], None] | None:
         """As `Queue.when_ready`, for all of them."""
         telling = _OneNotification(callback)
         telling.withdraws.append(self._state.when_defined(telling.tell))
         for queue, subscription in self._members(source):
-            withdraw = queue.when(partial(_has_any, queue, subscription), telling.tell)
+            withdraw = queue.when(partial(_has_any, queue, subscription, taker), telling.tell)
             if withdraw is None:
                 telling.withdraw()
                 return None
@@ -90,6 +92,15 @@ class Turns:
         if telling.is_over:
             telling.withdraw()
         return telling.withdraw
+
+    def await_due(self, source: str) -> bool:
+        """As `Fetcher.await_due`, for all of them."""
+        due = [self._delivery.await_due(queue, each) for queue, each in self._members(source)]
+        return any(due)
+
+    def may_have_own(self, source: str) -> bool:
+        """As `Subscription.may_have_own`, for any of them."""
+        return any(subscription.may_have_own() for _, subscription in self._members(source))
 
     def _take(self, source: str, request: MakeRequest, limit: int) -> DeliveryRequest | None:
         asking = None
@@ -140,9 +151,9 @@ class Turns:
         return found
 
 
-def _has_any(queue: Queue, subscription: Subscription) -> bool:
+def _has_any(queue: Queue, subscription: Subscription, taker: object = None) -> bool:
     """Under the queue's lock."""
-    return not queue.is_shut and subscription.has_next(queue.end_position)
+    return not queue.is_shut and subscription.has_next(queue.end_position, taker)
 
 
 class _OneNotification:

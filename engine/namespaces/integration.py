@@ -67,20 +67,28 @@ class IntegrationHandlers:
         found = {queue.name: queue.config.properties.put_priority for queue in queues}
         return {name: priority for name, priority in found.items() if priority}
 
-    def when_ready(self, source: str, callback: Callable[[], None]) -> Callable[[], None] | None:
-        """Have it called once something may be there; what withdraws it, None: it is there."""
+    def when_ready(
+        self, source: str, callback: Callable[[], None], taker: object = None
+    ) -> Callable[[], None] | None:
+        """Have it called once something may be there; what withdraws it, None: it is there.
+
+        `taker`: a transaction's reads, where there may be something for it alone.
+        """
         source, on, past, returns = Awaited.of(source)
         context, state = self._context, self._state
         context.registry.reap()  # what it gives back may be next
         if is_pattern(source):
-            return context.turns.when_ready(source, callback)
+            withdraw = context.turns.when_ready(source, callback, taker)
+            if withdraw is not None and context.turns.await_due(source):
+                self._maintenance.soon()
+            return withdraw
         if on == PUT:
             return context.listening.when_put(state.queue(source), past, returns, callback)
         queue, subscription = state.source(source)
         if on == REMOVAL:
             return context.listening.when_removed(queue, subscription, past, callback)
-        withdraw = queue.when_ready(subscription, callback)
-        if withdraw is not None and context.delivery.await_start(queue, subscription):
+        withdraw = queue.when_ready(subscription, callback, taker)
+        if withdraw is not None and context.delivery.await_due(queue, subscription):
             self._maintenance.soon()
         return withdraw
 

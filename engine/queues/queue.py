@@ -511,16 +511,19 @@ class Queue(QueueEffects):
         return self._arrived
 
     def when_ready(
-        self, subscription: Subscription, callback: Callable[[], None]
+        self, subscription: Subscription, callback: Callable[[], None], taker: object = None
     ) -> Callable[[], None] | None:
         """Have it called at the next change, once; what withdraws it.
 
-        None, and it is not called: there may be something for the subscription now. It is called
-        under the lock: it must not wait, nor use the store. `when` asks what it is given.
+        None, and it is not called: there may be something for the subscription now, or for this
+        taker alone. It is called under the lock: it must not wait, nor use the store. `when` asks
+        what it is given.
         """
 
         def is_ready() -> bool:
-            return self.is_shut or subscription.removed or subscription.has_next(self.end_position)
+            if self.is_shut or subscription.removed:
+                return True
+            return subscription.has_next(self.end_position, taker)
 
         return self.when(is_ready, callback)
 

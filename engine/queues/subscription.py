@@ -231,13 +231,19 @@ class Subscription:
 
     # What may be taken
 
-    def has_next(self, end: int) -> bool:
-        """Return True if there is a position below `end` to take."""
-        if self.is_guarded and (self.seeker is not None or self.delivered):
-            return False
+    def has_next(self, end: int, taker: object = None) -> bool:
+        """Return True if there is a position below `end` to take, for all or for this taker."""
+        if self.is_guarded:
+            is_held = self.delivered and (taker is None or self.holder is not taker)
+            if is_held or self.seeker is not None:
+                return False
         if not self._may_start():
             return False
-        return self.order.has_next(end)
+        return self.order.has_next(end, taker)
+
+    def may_have_own(self) -> bool:
+        """Return True if who has messages of it may take some that others may not."""
+        return self.is_guarded or self.order.groups is not None
 
     def is_behind(self, end: int) -> bool:
         """Return True if messages below `end` are looked at before one is taken (SL2)."""

@@ -82,8 +82,8 @@ class Fetcher:
         self._noting = noting
         readers = [(queue, each) for queue in queues for each in queue.readers()]
         self._delayed = {(queue, each) for queue, each in readers if each.later}
-        # Of which somebody waits, without a thread, until limits let more start: when they will.
-        self._paced: dict[tuple[Queue, Subscription], float] = {}
+        # Of which somebody waits, without a thread: when the next message may be due.
+        self._awaited: dict[tuple[Queue, Subscription], float] = {}
 
     def take(self, asking: DeliveryRequest, limit: int, timeout: float) -> DeliveryRuns:
         """The next positions for the subscription, up to `limit`, now in flight.
@@ -207,28 +207,32 @@ class Fetcher:
                 if queue.dropped or subscription.removed or not subscription.later:
                     self._delayed.discard(delayed)
 
-        now = self._env.monotonic() if self._paced else 0.0
-        for (queue, subscription), due in list(self._paced.items()):
+        now = self._env.monotonic() if self._awaited else 0.0
+        for (queue, subscription), due in list(self._awaited.items()):
             if due <= now:
-                self._paced.pop((queue, subscription), None)
+                self._awaited.pop((queue, subscription), None)
                 self.advance(queue, subscription)
                 with queue.lock:
                     queue.wake()
 
-    def await_start(self, queue: Queue, subscription: Subscription) -> bool:
-        """Return True if a waiter without a thread is notified when the limits let more start."""
-        if subscription.pace is None:
+    def await_due(self, queue: Queue, subscription: Subscription) -> bool:
+        """Have `bring_back` wake who waits without a thread, when the next message is due.
+
+        By its time, or by a limit. True: that is sooner than all that is awaited so far.
+        """
+        if subscription.is_plain:
             return False
-        with queue.lock:
-            due = subscription.start_due_in()
-            if due < math.inf:
-                self._paced[queue, subscription] = self._env.monotonic() + due
-        return due < math.inf
+        due = self.advance(queue, subscription)
+        if due == math.inf:
+            return False
+        is_next = due < self.next_due
+        self._awaited[queue, subscription] = self._env.monotonic() + due
+        return is_next
 
     @property
-    def next_start(self) -> float:
+    def next_due(self) -> float:
         """Seconds until somebody is to be told so; infinite: nobody is."""
-        due = min(list(self._paced.values()), default=math.inf)
+        due = min(list(self._awaited.values()), default=math.inf)
         return due - self._env.monotonic() if due < math.inf else due
 
     def fail(self, runs: Sequence[InFlightRange], reason: str | None = None) -> set[Subscription]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
 from typing import Final, Protocol
 from weakref import ref
 
@@ -32,6 +32,19 @@ _ABORTED: Final = (
 def reason_of_end(kind: type[QuireError], text: str) -> str:
     """The reason why the messages of a transaction failed that others than its user ended."""
     return f"{kind.__name__}: {text}"
+
+
+class EndCallback:
+    """Stands where a thread waits in a queue, for a get that waits in none: called at the end."""
+
+    __slots__ = ("wake",)
+    lock: Final = nullcontext()
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.wake: Final = callback
+
+    def wake_all(self) -> None:
+        """Nothing is waited for that the coming end has to interrupt."""
 
 
 class BufferUser(Protocol):

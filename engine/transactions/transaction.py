@@ -132,7 +132,7 @@ from .extra_reads import ExtraReads
 from .integration import EmbeddedTransactionIntegration
 from .own_values import OwnValues
 from .reads import IN_WHOLE, TransactionReads
-from .registry import owner_name, reason_of_end
+from .registry import EndCallback, owner_name, reason_of_end
 from .waiting_for_room import patience, put_patience, with_room
 from .writes import TransactionWrites
 
@@ -235,7 +235,7 @@ class EmbeddedTransaction(TransactionCalls):
         self._values: OwnValues | None = None
         self._ended_by: tuple[type[QuireError], str] | None = None  # not its user
         self._shall_end: tuple[type[QuireError], str] | None = None  # as soon as it can
-        self._waits_for: Queue | None = None
+        self._waits_for: Queue | EndCallback | None = None
         self.change: TransactionChange | None = None  # what the journal was asked to hold
         self.prepared: PreparedTransaction | None = None  # what the store holds for it then
         self._state = _OPEN
@@ -459,7 +459,7 @@ class EmbeddedTransaction(TransactionCalls):
         queue = self._waits_for
         if queue is None:
             self._state = state
-        else:  # another thread is in a get of this transaction
+        else:  # a get of this transaction waits, in another thread or in none
             with queue.lock:
                 queue.wake()
                 self._state = state
@@ -502,6 +502,33 @@ class EmbeddedTransaction(TransactionCalls):
             return self._ended_by == (kind, text)
         finally:
             self._lock.release()
+
+    @call
+    def when_ended(self, callback: Callable[[], None]) -> bool:
+        """Call this when others end it, as a get of it waits without a thread. False: it has ended.
+
+        It is called by who ends it, under its lock: it must not wait, nor use the store.
+        """
+        with self._lock:
+            if self._state is not _OPEN:
+                return False
+            self._waits_for = EndCallback(callback)
+            return True
+
+    def forget_end(self) -> None:
+        """Do not call it any more."""
+        self._waits_for = None
+
+    def own_taker(self, source: str) -> TransactionReads | None:
+        """Return its reads, if it may get what others may not of the source; else None."""
+        reads, state = self._reads, self._context.state
+        if reads is None or not (reads.taken or reads.spread or reads.extra):
+            return None
+        if is_pattern(source):
+            return reads if self._context.turns.may_have_own(source) else None
+        _, subscription = state.source(source)
+        is_own = subscription.may_have_own() and reads.held_of(subscription) > 0
+        return reads if is_own else None
 
     def abandon(self, reason: str) -> None:
         """In the child of a fork: no lock is taken, nothing is undone, it cannot be used.

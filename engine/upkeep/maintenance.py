@@ -285,7 +285,7 @@ class Maintenance:
     def _pause(self, done: bool) -> float:
         """Seconds until the next step, if nobody wakes the thread; `done`: nothing went wrong."""
         left = (self.schedules.next_us - self._env.now_us()) / 1e6 if done else INTERVAL_SECONDS
-        left = min(left, self._context.delivery.next_start, self._context.listening.next_due)
+        left = min(left, self._context.delivery.next_due, self._context.listening.next_due)
         return max(REMOVAL_PAUSE_SECONDS, min(left, INTERVAL_SECONDS))
 
     def _wait(self, seconds: float) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import select
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -170,12 +172,16 @@ class PolledSockets:
             self._wake()
 
     def poll(self, timeout: float, maxevents: int) -> list[tuple[int, int]]:
-        """Return at most `maxevents` events, which are waited for without an end (`timeout` is
-        -1).
+        """Return at most `maxevents` events, which are waited for up to `timeout` seconds; -1:
+        without an end.
         """
         events: list[tuple[int, int]] = []
-        while not events:
-            found = self._poll_system()
+        until = math.inf if timeout < 0 else time.monotonic() + timeout
+        is_over = False
+        while not events and not is_over:
+            left = until - time.monotonic() if until < math.inf else math.inf
+            found = self._poll_system(max(0.0, left))
+            is_over = left <= 0
             with self._lock:
                 self._polling = False
                 with suppress(BlockingIOError):
@@ -194,8 +200,8 @@ class PolledSockets:
         self._waker.close()
         self._wakes.close()
 
-    def _poll_system(self) -> list[tuple[int, int]]:
-        """Return the events that the system reports."""
+    def _poll_system(self, seconds: float) -> list[tuple[int, int]]:
+        """Return the events that the system reports within so many seconds, or a little less."""
         poll = select.poll()
         with self._lock:
             poll.register(self._wakes, select.POLLIN)
@@ -205,7 +211,8 @@ class PolledSockets:
             # Where something is to be read, macOS looks for the end as a poll begins: each second.
             looks = select.POLLHUP in self._masks.values()
             self._polling = True
-        return poll.poll(1000 if looks else None)
+        seconds = min(seconds, 1.0) if looks else seconds
+        return poll.poll(None if seconds == math.inf else math.ceil(seconds * 1000))
 
     def _register(self, fd: int, events: int) -> None:
         self._registered[fd] = events

@@ -142,7 +142,7 @@ class SocketEvents(Protocol):
         """Tell of nothing any more."""
 
     def poll(self, timeout: float, maxevents: int, /) -> list[tuple[int, int]]:
-        """Wait for events, at most so many of them; `timeout` is -1: without an end."""
+        """Wait up to `timeout` seconds for events, at most so many of them; -1: without an end."""
 
     def close(self) -> None:
         """Give back its files. A forked child may call it too."""

@@ -17,7 +17,8 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Final, Protocol, TypeVar
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
@@ -56,6 +57,7 @@ from quire.remote.wire.named_calls import (
     CALLS,
     STEPS,
     HoldingStore,
+    WaitingStep,
     answer_call,
     answer_step,
     arguments_of,
@@ -107,6 +109,7 @@ from quire.rows.open_block import check_block
 from .awaited_sources import AwaitedSources
 from .taken_puts import ServedPuts, TakenPuts, message_fields
 from .undecided import Undecided
+from .waiting_gets import AwaitingTransaction, WaitingGet
 
 _DECISIONS: Final = {decision.value: decision for decision in Decision}
 _CLOSING: Final = "the owner has closed the store: open it again"
@@ -117,11 +120,11 @@ _stream_of: Final = STREAM.unpack_from
 _IN_DOUBT: Final = TransactionState.IN_DOUBT.value
 _MAY_STAND: Final = (TransactionState.COMMITTED.value, _IN_DOUBT)
 Found = TypeVar("Found")
-# Nothing; one frame; frames one after another, each in parts.
-Answers = bytes | Iterator[list[Bytes]] | None
+# Nothing; one frame; frames one after another, each in parts; or nothing yet.
+Answers = bytes | Iterator[list[Bytes]] | WaitingGet | None
 
 
-class ServedTransaction(ServedPuts, Protocol):
+class ServedTransaction(ServedPuts, AwaitingTransaction, Protocol):
     """A transaction of a store that can be served."""
 
     def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
@@ -136,6 +139,14 @@ class ServedStore(Store, HoldingStore, Chunks, Protocol):
 
     def put_now(self, queue: str, payload: bytes) -> int:
         """Put a message, by a thread that must not wait."""
+
+    def await_get(
+        self, source: str, callback: Callable[[], None], taker: object
+    ) -> Callable[[], None] | None:
+        """Have it called once a get finds something; what withdraws it, None: it may now.
+
+        `taker`: see `AwaitingTransaction.own_taker`.
+        """
 
     @property
     def commit_timeout(self) -> float:
@@ -250,6 +261,33 @@ class ServedClient:
         except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
             return self._failed(error)
 
+    def try_again(self, get: WaitingGet) -> Answers:
+        """Answer a get that was put aside, if it finds something now; else return it."""
+        return self._answer_get(get, lambda: get.take() or get)
+
+    def end_wait(self, get: WaitingGet) -> Answers:
+        """Answer a get that waited in vain: by nothing, or by why its transaction was ended."""
+        is_open = _state(cast("ServedTransaction", get.transaction)) is TransactionState.OPEN
+        return self._answer_get(get, lambda: get.nothing if is_open else get.take())
+
+    def refuse_wait(self, get: WaitingGet, error: QuireError) -> Answers:
+        """Answer a get that may not wait."""
+
+        def refuse() -> Any:
+            raise error
+
+        return self._answer_get(get, refuse)
+
+    def _answer_get(self, get: WaitingGet, take: Callable[[], Any]) -> Answers:
+        self._delivering = False
+        self._named, self._doing = cast("ServedTransaction", get.transaction), ""
+        self._stream = get.stream
+        try:
+            found = take()
+            return get if found is get else get.encode(found)  # type: ignore[no-any-return]
+        except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
+            return self._failed(error)
+
     def is_heavy(self, data: Bytes) -> bool:
         """Return True if answering the frame may take long, even if nothing is to be waited for."""
         return data[4] in _LONG or len(data) + self._puts.size > HEAVY_BYTES
@@ -312,9 +350,12 @@ class ServedClient:
         transaction = self.transaction_of(self._stream)
         message = transaction.get(source)
         if message is None and seconds != 0:
-            check_timeout(seconds)
-            with self.waiting():
-                message = transaction.get(source, timeout=seconds)
+            seconds, take = check_timeout(seconds), partial(transaction.get, source)
+            encode = partial(self._encode_short, source)
+            return WaitingGet(self._stream, transaction, source, seconds, take, encode)
+        return self._encode_short(source, message)
+
+    def _encode_short(self, source: str, message: Message | None) -> Answers:
         if message is None:
             return HEAD.pack(0, NOTHING, self._stream)
         self._delivering = True
@@ -365,7 +406,8 @@ class ServedClient:
             raise RemoteError(f"a transaction of the store has no operation {op!r:.100}")
         if changes(op):
             self._doing = op
-        return self._frames(self._step(self.transaction_of(self._stream), op, frame))
+        found = self._step(self.transaction_of(self._stream), op, frame)
+        return found if isinstance(found, WaitingGet) else self._frames(found)
 
     def _tell(self, data: Bytes) -> None:
         """Begin the next transaction as the client describes it."""
@@ -390,14 +432,27 @@ class ServedClient:
             self._holds |= arguments_of(frame.header).get("durable", False) is False
         return answer_call(self._store, op, frame.header, self)
 
-    def _step(self, transaction: ServedTransaction, op: str, frame: Frame) -> Iterator[Answer]:
+    def _step(
+        self, transaction: ServedTransaction, op: str, frame: Frame
+    ) -> Iterator[Answer] | WaitingGet:
         operation = self._operations.get(op)
         if operation is not None:
-            yield operation(transaction, frame), ()
-            return
+            return iter([(operation(transaction, frame), ())])
         found = answer_step(transaction, STEPS[op], frame.header, self.waiting)
+        if isinstance(found, WaitingStep):
+            source, seconds, take, nothing = found
+            encode, stream = self._encode_call, self._stream
+            return WaitingGet(
+                stream, transaction, source, seconds, take, encode, nothing, is_heavy=True
+            )
+        return self._encode_step(found)
+
+    def _encode_step(self, found: object) -> Iterator[Answer]:
         self._delivering = isinstance(found, Message | Messages)
-        yield from encode_result(found)
+        return encode_result(found)
+
+    def _encode_call(self, found: object) -> Answers:
+        return self._frames(self._encode_step(found))
 
     def _put_with_request_id(self, transaction: ServedTransaction, frame: Frame) -> Header:
         header = frame.header

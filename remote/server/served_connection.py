@@ -32,7 +32,8 @@ from quire.remote.wire.protocol import (
 from quire.remote.wire.sockets import close, now, refuse_more, send_all, shut
 from quire.remote.wire.wire_connection import Side, WireConnection
 
-from .served_client import MustWait, ServedClient, is_answered
+from .served_client import Answers, MustWait, ServedClient, is_answered
+from .waiting_gets import WaitingGet
 
 _COMMITS: Final = (PUT, COMMIT)
 _NO_WAIT: Final = socket.MSG_DONTWAIT
@@ -56,6 +57,7 @@ class Rest(NamedTuple):
 
     unsent: memoryview | None = None  # of an answer
     answer: Iterator[list[Bytes]] | None = None
+    get: WaitingGet | None = None  # which has waited, and is tried
     frame: Bytes | None = None  # a request
 
 
@@ -71,6 +73,7 @@ class ServedConnection:
         "client",
         "closed",
         "fd",
+        "get",
         "gone",
         "is_client",
         "is_elsewhere",
@@ -85,7 +88,9 @@ class ServedConnection:
         self._admission = admission
         self._wire = WireConnection(Side.OWNER, scratch)
         self._refuses = True  # once no more is taken: the system refuses what comes
-        self.is_elsewhere = False  # another thread than the server's own works on it (CL1)
+        # Another thread than the server's own works on it (CL1), or a get of it is put aside.
+        self.is_elsewhere = False
+        self.get: WaitingGet | None = None  # that is put aside
         self.gone = False  # nobody will read an answer
         self.closed = False
         self.role: Role | None = None  # once it was admitted
@@ -102,7 +107,7 @@ class ServedConnection:
         """Something may be got from a source; called by any thread."""
         self._ready.append(source)
 
-    def serve(self) -> Rest | Bytes | None:
+    def serve(self) -> Rest | WaitingGet | Bytes | None:
         """Answer what came, by the server's own thread; what is left to do, if anything.
 
         A frame that is returned is a commit, which may share its write with others. Raises Gone.
@@ -135,18 +140,23 @@ class ServedConnection:
             raise Gone from None
         return None
 
-    def answer(self, frame: Bytes) -> Rest | None:
+    def answer(self, frame: Bytes) -> Rest | WaitingGet | None:
         """Answer a request without waiting; what is left to do (CL4). Raises Gone."""
         assert self.client is not None
         try:
             answer = self.client.answer(frame)
         except MustWait:
             return Rest(frame=frame)
-        if answer is None or not is_answered(frame):
-            return None
-        if not isinstance(answer, bytes):
-            return Rest(answer=answer)
-        return self._send_now(answer)
+        return self.reply(answer) if is_answered(frame) else None
+
+    def reply(self, answer: Answers) -> Rest | WaitingGet | None:
+        """Send an answer without waiting; what is left to do. Raises Gone."""
+        if isinstance(answer, bytes):
+            return self._send_now(answer)
+        if isinstance(answer, WaitingGet):
+            answer.requester = self
+            return answer
+        return None if answer is None else Rest(answer=answer)
 
     def _send_now(self, data: bytes) -> Rest | None:
         """Send what the system takes without waiting; return the rest. Raises Gone."""
@@ -166,21 +176,32 @@ class ServedConnection:
             self._refuse(error)
         return None if frame is None else Rest(frame=frame)
 
-    def go_on(self, rest: Rest) -> None:
-        """Do the rest, waiting as need be, and answer what has come meanwhile. Raises Gone."""
+    def go_on(self, rest: Rest) -> WaitingGet | None:
+        """Do the rest, waiting as need be, and answer what has come meanwhile. Raises Gone.
+
+        A get that is returned has found nothing: it is to be put aside.
+        """
+        assert self.client is not None
         try:
             if rest.unsent is not None:
                 send_all(self._connection, [rest.unsent], now)
             if rest.answer is not None:
                 self._send(rest.answer)
+            if rest.get is not None:
+                answer = self.client.try_again(rest.get)
+                if answer is rest.get:
+                    return rest.get
+                self._send(answer)
             frame = rest.frame or self._wire.next()
             while frame is not None:
                 if self.gone:
                     raise Gone
-                assert self.client is not None
                 answer = self.client.answer(frame)
-                if answer is not None and is_answered(frame):
-                    self._send(iter([[answer]]) if isinstance(answer, bytes) else answer)
+                if isinstance(answer, WaitingGet):
+                    answer.requester = self
+                    return answer
+                if is_answered(frame):
+                    self._send(answer)
                 frame = self._wire.next()
         except RemoteError as error:
             self._refuse(error)
@@ -188,10 +209,15 @@ class ServedConnection:
             raise Gone from None
         if self.gone:
             raise Gone
+        return None
 
-    def _send(self, answer: Iterator[list[Bytes]]) -> None:
-        for parts in answer:
-            send_all(self._connection, parts, now)
+    def _send(self, answer: Answers) -> None:
+        assert not isinstance(answer, WaitingGet)
+        if isinstance(answer, bytes):
+            send_all(self._connection, [answer], now)
+        elif answer is not None:
+            for parts in answer:
+                send_all(self._connection, parts, now)
 
     def send_news(self) -> Rest | None:
         """Tell the client what is ready (CL5), by the server's own thread. Raises Gone."""
@@ -237,6 +263,8 @@ class ServedConnection:
         while not self.gone and now() < deadline:
             try:
                 left = self.serve()
+                if isinstance(left, WaitingGet):
+                    return  # the store is being closed, which ends its transaction
                 if left is not None:
                     self.go_on(left if isinstance(left, Rest) else Rest(frame=left))
                 elif not self._refuses:

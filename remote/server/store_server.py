@@ -3,7 +3,8 @@
 SV1. One thread waits for all connections, and answers what needs no waiting itself; commits
     of several clients that are there at once share one write. What takes long, or waits, is done
     by other threads, `MAX_WORKERS` at most: an idle connection has none, and neither has a lone
-    client's short request to be handed over.
+    client's short request to be handed over. A get that waits for a message is put aside
+    (`WaitingGets`), without a thread, and goes on in this one as soon as something may be there.
 SV2. When a client's connection ends, however it ends, what was open in it is rolled back at once,
     also while a request of it waits.
 SV3. `close` returns within bounded time, whatever the clients do: requests under way may finish,
@@ -28,6 +29,7 @@ import socket
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -48,14 +50,16 @@ from quire.remote.limits import (
     LONG_JOINED_SECONDS,
     LOOK_SECONDS,
     MAX_CONNECTIONS,
+    MAX_WAIT_SECONDS,
     MAX_WAITING,
     MAX_WORKERS,
     RECEIVE_BYTES,
+    WAKES_AT_ONCE,
 )
 from quire.remote.wire import protocol
 from quire.remote.wire.sockets import accept, close, file_limit
 
-from . import served_client, served_connection
+from . import served_client, served_connection, waiting_gets
 from .entrance import Entrance
 from .signals import SignalFlag
 from .undecided import Undecided
@@ -63,10 +67,12 @@ from .undecided import Undecided
 if TYPE_CHECKING:
     from quire.remote.wire.protocol import Header
 
-    from .served_client import ServedClient, ServedStore
+    from .served_client import Answers, ServedClient, ServedStore
     from .served_connection import Rest, ServedConnection
+    from .waiting_gets import Outcome, WaitingGet
 
 _log = logging.getLogger("quire.remote")
+_CLOSING: Final = "the owner has closed the store: open it again"
 _OWNERS: Final = ("quire.engine.", "quire.interface.", "quire.remote.server.", "quire.rows.")
 _servers: Final[weakref.WeakSet[StoreServer]] = weakref.WeakSet()
 
@@ -110,9 +116,15 @@ class StoreServer:
             None  # of what is late, once it has been here a while
         )
         self._waiters: set[ServedConnection] = set()
+        self._waiting_gets = waiting_gets.WaitingGets(
+            self._await_get, self._try_get, self._end_get, self._post, env.monotonic
+        )
+        self._errands: deque[Callable[[], None]] = deque()  # for the server's own thread
+        self._is_called = False  # it is woken for them, or about to look
         self._events = socket_events()
         self._scratch = memoryview(bytearray(RECEIVE_BYTES))  # its own thread receives into it
         self._stop: SignalFlag | None = None
+        self._call: SignalFlag | None = None
         _servers.add(self)
 
     # Starting and closing
@@ -137,9 +149,10 @@ class StoreServer:
             entrance.announce()
         if self._thread is None:
             self._max_connections = min(MAX_CONNECTIONS, file_limit())
-            if self._stop is None:
-                self._stop = SignalFlag()
+            if self._stop is None or self._call is None:
+                self._stop, self._call = SignalFlag(), SignalFlag()
                 self._events.register(self._stop.fileno(), READ)
+                self._events.register(self._call.fileno(), READ)
                 atexit.register(self.close)
             self._thread = Thread(target=self._run, name="quire-serve")
             try:
@@ -198,14 +211,14 @@ class StoreServer:
                 return
             entrance.withdraw()
         deadline = time.monotonic() + FINISH_SECONDS
-        for connection in list(self._waiters):
-            self._interrupt(connection, "the owner has closed the store: open it again")
-        self._wait_until(lambda: self._busy == 0, deadline)
+        self._end_waits(deadline)
         if thread is not None and self._stop is not None:
             self._stop.set()
             thread.join(FINISH_SECONDS)
             if self._loader is not None:
                 self._loader.join(FINISH_SECONDS)
+            if not thread.is_alive():
+                self._end_left()
         close(listener)
         connections = list(self._connections.values())
         working = [each for each in connections if each.role is not protocol.Role.WATCH]
@@ -217,6 +230,20 @@ class StoreServer:
         _servers.discard(self)
         self._close_events()
         entrance.close()
+
+    def _end_waits(self, deadline: float) -> None:
+        """Have requests that wait learn of the close, and those under way finish."""
+        for connection in [*self._waiters, *(get.requester for get in self._waiting_gets.all())]:
+            self._interrupt(connection, _CLOSING)
+        self._wait_until(lambda: self._busy == 0 and not len(self._waiting_gets), deadline)
+
+    def _end_left(self) -> None:
+        """Do what is left of the server's own thread, which has ended."""
+        while self._run_errands():
+            pass
+        for get in self._waiting_gets.all():
+            if get.requester.get is get:
+                self._end(get.requester)
 
     def _wait_until(self, condition: Callable[[], bool], deadline: float) -> None:
         self._changed.wait_until(condition, max(0.0, deadline - time.monotonic()))
@@ -233,9 +260,10 @@ class StoreServer:
     def _close_events(self) -> None:
         """Once: their numbers may be somebody else's files then."""
         self._events.close()
-        stop, self._stop = self._stop, None
-        if stop is not None:
-            stop.close()
+        flags, self._stop, self._call = (self._stop, self._call), None, None
+        for flag in flags:
+            if flag is not None:
+                flag.close()
 
     def wait_until_idle(self, linger: float | None, stop: SignalFlag) -> None:
         """Return when no client has been connected for `linger` seconds, or `stop` is set.
@@ -261,7 +289,7 @@ class StoreServer:
             "url": self.url,
             "clients": self._clients,
             "connections": len(self._connections),
-            "waiting": len(self._waiters),
+            "waiting": len(self._waiters) + len(self._waiting_gets),
             "threads": 1 + self._workers,
             "error": None if self.failure is None else str(self.failure),
         }
@@ -349,7 +377,10 @@ class StoreServer:
         if connection.is_elsewhere:
             if event & ENDED:
                 connection.gone = True
-                self._interrupt(connection, "the client is gone")
+                if connection.get is not None:
+                    self._end(connection)
+                else:
+                    self._interrupt(connection, "the client is gone")
             else:
                 self._listen_to_end(connection)
             return None
@@ -363,22 +394,49 @@ class StoreServer:
             return None
         if event & WRITE:
             self._listen_to(connection)
+        return self._leave_to_others(connection, left)
+
+    def _leave_to_others(
+        self, connection: ServedConnection, left: Rest | WaitingGet | Bytes | None
+    ) -> Bytes | None:
+        """Hand over what is left to do, or put it aside; a commit that is to be done."""
         if isinstance(left, served_connection.Rest):
             self._hand_over(connection, left)
-            return None
-        return left
+        elif isinstance(left, waiting_gets.WaitingGet):
+            connection.is_elsewhere = True
+            self._arm(connection.fd, HANG_UP)
+            self._put_aside(connection, left)
+        else:
+            return left
+        return None
 
     def _commit(self, connection: ServedConnection, frame: Bytes) -> None:
         """Answer a request that commits, perhaps while others do."""
+        self._go_on(connection, lambda: connection.answer(frame), is_waiting=False)
+
+    def _go_on(
+        self,
+        connection: ServedConnection,
+        action: Callable[[], Rest | WaitingGet | None],
+        *,
+        is_waiting: bool,
+    ) -> None:
+        """Answer a request by the server's own thread, then those that came with it.
+
+        `is_waiting`: nothing was read until now.
+        """
         try:
-            rest = connection.answer(frame) or connection.next()
+            left = action() or connection.next()
         except served_connection.Gone:
             self._end(connection)
         except Exception:  # noqa: BLE001 the others are served on
             self._cut_off(connection)
         else:
-            if rest is not None:
-                self._hand_over(connection, rest)
+            if left is not None:
+                self._leave_to_others(connection, left)
+            elif is_waiting:
+                connection.is_elsewhere = False
+                self._listen_to(connection)
 
     def _cut_off(self, connection: ServedConnection) -> None:
         _log.exception("a client of %s is cut off", self._path)
@@ -405,6 +463,8 @@ class StoreServer:
         """End a connection, by the thread that works on it (SV2)."""
         if connection.closed:
             return
+        if connection.get is not None:
+            self._take_up(connection.get)
         with suppress(OSError, ValueError):
             self._events.unregister(connection.fd)
         with self._changed:
@@ -443,7 +503,7 @@ class StoreServer:
         try:
             self._arm(connection.fd, HANG_UP)
             if self.is_closing:
-                raise StoreClosed("the owner has closed the store: open it again")
+                raise StoreClosed(_CLOSING)
             yield
         finally:
             with self._changed:
@@ -454,16 +514,105 @@ class StoreServer:
         with suppress(OSError, ValueError):  # it was closed meanwhile
             self._events.modify(fd, events)
 
+    # Gets that wait (see `WaitingGets`), by the server's own thread
+
+    def _await_get(
+        self, source: str, callback: Callable[[], None], taker: object
+    ) -> Callable[[], None] | None:
+        return self._store.await_get(source, callback, taker)
+
+    def _put_aside(self, connection: ServedConnection, get: WaitingGet) -> None:
+        """Have a get wait until its source may have something (SV1)."""
+        if connection.gone:
+            self._end(connection)
+            return
+        connection.get = get
+        try:
+            self._waiting_gets.add(get)
+        except RemoteError as error:
+            connection.get = None
+            refused = error
+        else:
+            if self.is_closing:  # looked at after that: `close` may have missed it
+                self._interrupt(connection, _CLOSING)
+            return
+        self._answer_get(connection, lambda client: client.refuse_wait(get, refused))
+
+    def _take_up(self, get: WaitingGet) -> None:
+        """Let a get wait no more."""
+        get.requester.get = None
+        self._waiting_gets.leave(get)
+        self._tell_closing()
+
+    def _try_get(self, get: WaitingGet) -> Outcome:
+        """Try a get again; one that may take long by another thread."""
+        connection: ServedConnection = get.requester
+        connection.get = None
+        if get.is_heavy:
+            self._hand_over(connection, served_connection.Rest(get=get))
+            return waiting_gets.Outcome.ELSEWHERE
+        assert connection.client is not None
+        answer = connection.client.try_again(get)
+        if answer is get:
+            connection.get = get
+            return waiting_gets.Outcome.NOTHING
+        self._waiting_gets.leave(get)
+        self._go_on(connection, lambda: connection.reply(answer), is_waiting=True)
+        return waiting_gets.Outcome.ANSWERED
+
+    def _end_get(self, get: WaitingGet) -> None:
+        """A get has waited in vain."""
+        get.requester.get = None
+        self._answer_get(get.requester, lambda client: client.end_wait(get))
+        self._tell_closing()
+
+    def _answer_get(
+        self, connection: ServedConnection, answer: Callable[[ServedClient], Answers]
+    ) -> None:
+        client = connection.client
+        assert client is not None
+        self._go_on(connection, lambda: connection.reply(answer(client)), is_waiting=True)
+
+    def _note_tried(self, connection: ServedConnection, get: WaitingGet, *, again: bool) -> None:
+        """Another thread has tried a get; `again`: it has found nothing."""
+        if again and connection.gone:
+            self._end(connection)
+            again = False
+        connection.get = get if again else None
+        self._waiting_gets.tried(get, is_answered=not again)
+        self._tell_closing()
+
+    def _tell_closing(self) -> None:
+        if self.is_closing and not len(self._waiting_gets):
+            with self._changed:
+                self._changed.notify_all()
+
+    def _post(self, errand: Callable[[], None]) -> None:
+        """Have the server's own thread do something; called by any, under any lock."""
+        self._errands.append(errand)
+        if not self._is_called and threading.current_thread() is not self._thread:
+            self._is_called = True
+            if self._call is not None:
+                self._call.set()
+
+    def _run_errands(self) -> bool:
+        """Do what was posted, and go on with gets that wait; True: there is more of them."""
+        while self._errands:
+            self._errands.popleft()()
+        return self._waiting_gets.turn(WAKES_AT_ONCE)
+
     # Threads (SV1)
 
     def _run(self) -> None:
         """The server's own thread."""
         poll, connections = self._events.poll, self._connections
-        goes_on, is_new = True, True
+        goes_on, is_new, has_more = True, True, False
         while goes_on:
             commits: list[tuple[ServedConnection, Bytes]] = []
-            events = poll(LONG_JOINED_SECONDS if is_new else -1, EVENTS_AT_ONCE)
-            if is_new and not events:
+            idle = LONG_JOINED_SECONDS if is_new else MAX_WAIT_SECONDS
+            left = 0.0 if has_more else max(0.0, self._waiting_gets.next_time())
+            events = poll(min(left, idle), EVENTS_AT_ONCE)
+            if is_new and not events and left >= idle:
                 is_new = False
                 self._loader = Thread(target=load_rest, args=(_OWNERS,))
                 self._loader.start()
@@ -475,12 +624,16 @@ class StoreServer:
                         commits.append((connection, frame))
                 elif self._stop is not None and fd == self._stop.fileno():
                     goes_on = False  # when what was read is answered
+                elif self._call is not None and fd == self._call.fileno():
+                    self._call.clear()
+                    self._is_called = False  # before it looks: who posts now calls again
                 elif self._listener is not None:
                     self._accept(self._listener)
             if len(commits) == 1:
                 self._commit(*commits[0])
             elif commits:
                 self._store.together(partial(self._commit, *commit) for commit in commits)
+            has_more = self._run_errands()
 
     def _hand_over(self, connection: ServedConnection, rest: Rest) -> None:
         """Another thread does the rest; until then nothing is read, but the end is noticed."""
@@ -499,15 +652,22 @@ class StoreServer:
         while is_needed and (job := self._jobs.get()) is not None:
             connection, rest = job
             del job
+            get = None
             try:
-                connection.go_on(rest)
+                get = connection.go_on(rest)
             except served_connection.Gone:
                 self._end(connection)
             except Exception:  # noqa: BLE001 the others are served on
                 self._cut_off(connection)
             else:
-                connection.is_elsewhere = False
-                self._listen_to(connection)
+                if get is None:
+                    connection.is_elsewhere = False
+                    self._listen_to(connection)
+            if rest.get is not None:  # first: the connection may have another one by now
+                again = get is rest.get
+                self._post(partial(self._note_tried, connection, rest.get, again=again))
+            if get is not None and get is not rest.get:
+                self._post(partial(self._put_aside, connection, get))
             del rest
             with self._changed:
                 self._busy -= 1

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
 
+from quire.arguments import check_wait
 from quire.batches.delivered_messages import Messages
 from quire.calls.call_table import CallRow, calls_of, change
 from quire.errors import RemoteError
@@ -79,6 +81,7 @@ STEPS: Final[Mapping[str, CallRow]] = {
 """The calls of a transaction, which are sent with its number."""
 
 FAILED: Final = "failed"  # which a store has as a property
+_GETS: Final = ("get", "get_many")  # of whatever comes next, unless they choose
 _ENDING: Final = frozenset({"commit", "prepare", *(decision.value for decision in Decision)})
 
 
@@ -110,15 +113,31 @@ def answer_call(store: Store, op: str, header: Header, holder: object) -> Iterat
     yield from encode_result(getattr(call.target(store), call.name)(**values))
 
 
+class WaitingStep(NamedTuple):
+    """A get that found nothing, and waits for the next message of a source."""
+
+    source: str
+    seconds: float
+    take: Callable[[], object]  # without waiting
+    found: object  # nothing: None, or no messages
+
+
 def answer_step(
     transaction: Transaction, call: CallRow, header: Header, waiting: Callable[[], Any]
 ) -> object:
-    """Make a step of a transaction. `waiting`: a block in which it waits for others."""
+    """Make a step of a transaction; a `WaitingStep` where it waits for a message, whichever it is.
+
+    `waiting`: a block in which it waits for others.
+    """
     values = call.decode_arguments(arguments_of(header))
     step = getattr(call.target(transaction), call.name)
     seconds = values.pop("timeout", 0.0) if call.facts.waits else 0.0
     if seconds == 0.0:
         return step(**values)
+    if call.op in _GETS and values.get("id") is None and values.get("where") is None:
+        seconds, take = check_wait(seconds), partial(step, **values)
+        found = take()
+        return found or WaitingStep(values["source"], seconds, take, found)
     with ExitStack() as block:
         try:
             block.enter_context(waiting())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,8 @@ from quire.remote.server.served_connection import Rest, ServedConnection
 from quire.remote.server.store_server import StoreServer
 from quire.remote.wire.protocol import AWAIT, CONNECTION, HEAD, READY
 from tests.behaviour.forms import WITH_CALLBACKS, AnyStore
-from tests.kit.waiting import SECONDS, ends
+from tests.kit.limits import Limits
+from tests.kit.waiting import SECONDS, ends, eventually
 
 WAITERS = 1000
 
@@ -60,6 +62,66 @@ def test_a_rollback_calls_back(store: AnyStore, work: str) -> None:
     assert not event.wait(0.05)
     txn.rollback()
     assert event.wait(SECONDS)
+
+
+def put_later(store: AnyStore) -> None:
+    """It is delivered after a moment."""
+    store.put("q", b"1", deliver_at=time.time() + 0.6)
+
+
+def start_all(store: AnyStore) -> None:
+    """As many as may start in a second have, and one is left."""
+    is_any = True
+    while is_any:
+        store.put("q", b"1")
+        with store.transaction() as txn:
+            is_any = txn.get("q") is not None
+
+
+def fail(store: AnyStore) -> None:
+    """It was got, and is given back."""
+    store.put("q", b"1")
+    with store.transaction() as txn:
+        assert txn.get("q") is not None
+        txn.rollback()
+
+
+def reject(store: AnyStore) -> None:
+    """It comes again after a while."""
+    store.put("q", b"1")
+    with store.transaction() as txn:
+        message = txn.get("q")
+        assert message is not None
+        txn.reject(message, delay=0.6)
+
+
+HIDDEN: dict[str, tuple[dict[str, Any], Callable[[AnyStore], None]]] = {
+    "deliver_at": ({"timed": True}, put_later),
+    "reject": ({}, reject),
+    "retry": ({"retry": {"delay": 0.6}}, fail),
+    "rate": ({"rate": 5}, start_all),
+}
+
+
+@with_callbacks
+@pytest.mark.parametrize("source", ["q", "*"])
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_what_comes_by_time_calls_back(
+    store: AnyStore, owner: Store, limits: Limits, hidden: str, source: str
+) -> None:
+    """When it is due: nothing else looks for it meanwhile."""
+    properties, hide = HIDDEN[hidden]
+    owner.create_queue("q", kind="work", **properties)
+    limits(INTERVAL_SECONDS=1000.0)
+    maintenance = owner._maintenance
+    maintenance.soon()  # from now on it looks around when something is due
+    eventually(maintenance._wake.empty)
+    hide(store)
+    with store.transaction() as txn:
+        assert txn.get(source) is None
+    assert awaited(store, source).wait(20.0)
+    with store.transaction() as txn:
+        assert txn.get(source) is not None
 
 
 @with_callbacks

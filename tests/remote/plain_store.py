@@ -27,6 +27,7 @@ class PlainTransaction:
         self._puts: list[tuple[str, Block]] = []
         self._ids: list[KnownId] = []
         self._got: list[tuple[str, list[Delivered]]] = []
+        self._ended: Callable[[], None] = lambda: None
         self.integration = self  # which puts blocks
 
     def put(self, queue: str, payload: bytes, **fields: Any) -> MessageIds:
@@ -68,7 +69,7 @@ class PlainTransaction:
                 self._store.next_id += block.count
                 run.first_id = first_id
                 self._store.content[queue].append(Delivered(block, 0, block.count, first_id, 1, 1))
-            self._store.changed.notify_all()
+            self._store.notify()
         self.state = "committed"
 
     def rollback(self) -> None:
@@ -78,12 +79,25 @@ class PlainTransaction:
                 self._store.content[queue][:0] = parts
             self._got = []
             self.state = "rolled back"
-            self._store.changed.notify_all()
+            self._store.notify()
+
+    def when_ended(self, callback: Callable[[], None]) -> bool:
+        """Call it when another thread ends this."""
+        self._ended = callback
+        return self.state == "open"
+
+    def forget_end(self) -> None:
+        """Do not call it."""
+        self._ended = lambda: None
+
+    def own_taker(self, source: str) -> None:
+        """It gets nothing that others may not."""
 
     def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
         """Another thread rolls it back, and says why."""
         self.reason = text
         self.rollback()
+        self._ended()
         return True
 
 
@@ -106,6 +120,24 @@ class PlainStore:
         self.next_id = 1
         self.transactions: list[PlainTransaction] = []
         self.owners: list[str] = []
+        self.callbacks: list[Callable[[], None]] = []
+
+    def notify(self) -> None:
+        """Something has changed. Under the lock."""
+        self.changed.notify_all()
+        while self.callbacks:
+            self.callbacks.pop()()
+
+    def await_get(
+        self, source: str, callback: Callable[[], None], taker: object
+    ) -> Callable[[], None] | None:
+        """Call back at the next change, unless there is something."""
+        self.check(source)
+        with self.changed:
+            if self.content[source]:
+                return None
+            self.callbacks.append(callback)
+            return lambda: self.callbacks.remove(callback) if callback in self.callbacks else None
 
     @property
     def integration(self) -> PlainIntegration:

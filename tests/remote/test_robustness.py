@@ -92,7 +92,7 @@ def test_a_begin_is_handed_over_to_nobody(
 
 def test_waiting_requests_are_bounded(owner: Store, joined: RemoteStore, limits: Limits) -> None:
     """One too many is refused in words, and puts are taken all the same."""
-    limits(MAX_WAITING=3)
+    limits(MAX_WAITING_GETS=3)
     owner.create_queue("work", kind="work")
     with ExitStack() as stack:
         streams = [stack.enter_context(closing(RawStream(joined.url))) for _ in range(4)]
