@@ -116,7 +116,7 @@ def run(setting: BenchmarkSetting) -> list[Result]:
 def _locked_seconds(store: Any) -> list[float]:
     """Seconds for which each of some bases keeps commits out while the state is noted down.
 
-    It holds no other lock that a commit waits for; the blocks of messages are read without one.
+    Commits wait for nothing else of it: the blocks of messages are read without a lock.
     """
     sequencer, found = store._context.sequencer, list[float]()
     exclusive = sequencer.exclusive
