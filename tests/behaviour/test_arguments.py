@@ -302,6 +302,7 @@ def refusal(call: Callable[[Any, Any], object], of: Any, bad: Any) -> str:
     return said.partition(":")[0]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_bad_argument_of_the_store(both: tuple[Store, AnyStore], name: str) -> None:
@@ -312,6 +313,7 @@ def test_a_bad_argument_of_the_store(both: tuple[Store, AnyStore], name: str) ->
         assert said[0] == said[1]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("name", IN_TRANSACTIONS)
 def test_a_bad_argument_of_a_transaction(both: tuple[Store, AnyStore], name: str) -> None:

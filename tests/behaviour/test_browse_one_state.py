@@ -76,6 +76,7 @@ def test_how_many_is_the_second_argument_everywhere(store: AnyStore) -> None:
         store.browse("many", 2, 3)  # type: ignore[call-arg]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_pages_show_one_state(store: AnyStore, owner: Store, kind: str) -> None:
     """What is read, put, purged, and moved between two pages changes nothing (QV1)."""

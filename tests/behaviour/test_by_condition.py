@@ -38,6 +38,7 @@ def filled(store: AnyStore, **options: Any) -> list[int]:
     ]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     ("where", "payloads"),
     [
@@ -221,6 +222,7 @@ def test_a_template_says_what_it_asks() -> None:
         Template(attributes=3)  # type: ignore[arg-type]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "where",
     [

@@ -39,6 +39,7 @@ def filled(store: AnyStore, kind: str, count: int = 6) -> list[int]:
     return [store.put("q", b"%d" % n, **group) for n in range(count)]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("kind", QUEUES)
 def test_a_message_is_taken_wherever_it_stands(store: AnyStore, kind: str) -> None:
     """By its id; once. A rollback puts it back at its place."""
@@ -59,6 +60,7 @@ def test_a_message_is_taken_wherever_it_stands(store: AnyStore, kind: str) -> No
     assert store.get_many("q").payloads() == [b"0", b"1", b"2", b"3", b"5"]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("kind", QUEUES)
 def test_a_look_takes_nothing(store: AnyStore, kind: str) -> None:
     """`read` and `attributes` see what is committed, whoever has it; what is read is gone."""
@@ -80,6 +82,7 @@ def test_a_look_takes_nothing(store: AnyStore, kind: str) -> None:
         assert [each.id for each in txn.describe("q", 2)] == ids[:2]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("kind", QUEUES)
 def test_a_message_is_removed(store: AnyStore, kind: str) -> None:
     """With the commit, and it tells whether it was there."""
@@ -95,6 +98,7 @@ def test_a_message_is_removed(store: AnyStore, kind: str) -> None:
     assert store.get_many("q").payloads() == [b"0", b"2", b"3", b"4", b"5"]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("kind", QUEUES)
 def test_a_removal_that_is_rolled_back_is_no_delivery(store: AnyStore, kind: str) -> None:
     """Beside gets, before and behind it, which are."""

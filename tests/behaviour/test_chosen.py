@@ -51,6 +51,7 @@ def numbers(messages: quire.Messages) -> list[int]:
     return list(map(int, messages.payloads()))
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("where", [ODD, ODD_TEMPLATE], ids=["selector", "template"])
 def test_browse_chooses(store: AnyStore, kind: str, where: str | Template) -> None:
@@ -109,6 +110,7 @@ def test_browse_of_rows(store: AnyStore) -> None:
         store.browse("r", where="amount LIKE 'x'")
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_purge_chooses(store: AnyStore, kind: str) -> None:
     """What others have stays theirs; how many went is told, and the rest is where it was."""

@@ -526,6 +526,7 @@ OF_THREADS = (stopped_consumers, readiness)
 IN_ALL = [function for function in dict.fromkeys(COVERED.values()) if function not in OF_THREADS]
 
 
+@pytest.mark.cases(2)
 @pytest.mark.parametrize("function", IN_ALL, ids=lambda function: function.__name__)
 def test_a_call_does_what_it_says(store: AnyStore, function: Callable[[AnyStore], None]) -> None:
     """Each public call, in every form."""

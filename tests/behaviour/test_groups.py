@@ -154,6 +154,7 @@ def test_a_dead_letter_keeps_its_group(store: AnyStore) -> None:
     assert again.attributes == {"quire.group_key": "g"}
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "fields",
     [

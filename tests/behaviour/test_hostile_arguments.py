@@ -174,6 +174,7 @@ def attempt(store: Any, subject: type, name: str, arguments: dict[str, Any]) -> 
     return None
 
 
+@pytest.mark.cases(3)
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.__name__)
 def test_a_hostile_argument(prepared: AnyStore, subject: type, rng: random.Random) -> None:

@@ -30,6 +30,7 @@ def left(owner: Store, count: int) -> None:
     eventually(lambda: owner.queue("prices").messages == count)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "options",
     [{}, {"type": "volatile"}, {"order": "priority"}, {"grouped": True}, {"max_deliveries": 3,
@@ -60,6 +61,7 @@ def test_the_latest_of_each_key_stays(
     assert rest(store, "slow") == [b"8"]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     ("key", "options", "puts"),
     [
@@ -233,6 +235,7 @@ def test_it_may_begin_and_end_later(store: AnyStore, owner: Store) -> None:
     left(owner, 0)
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     ("options", "why"),
     [

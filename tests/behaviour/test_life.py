@@ -201,6 +201,7 @@ def test_the_process_of_a_client_is_told(store_path: str) -> None:
 # Aborting -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("call", ["commit", "get", "get_many", "read_to", "prepare", "with"])
 def test_an_aborted_transaction(store: AnyStore, work: str, call: str) -> None:
     """Its puts go, its gets come back, its owner is told at its next call and at every later."""

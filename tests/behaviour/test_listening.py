@@ -892,6 +892,7 @@ WRONG: dict[str, tuple[type[Exception], Callable[[AnyStore], object]]] = {
 }
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_wrong_is_refused(store: AnyStore, work: str, wrong: str) -> None:
     """With one of Quire's errors, and nothing listens."""

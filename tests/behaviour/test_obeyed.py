@@ -88,6 +88,7 @@ WAYS: dict[str, Callable[[AnyStore, str, dict[str, Any]], object]] = {
 way = pytest.mark.parametrize("way", WAYS)
 
 
+@pytest.mark.cases(3)
 @way
 def test_what_is_not_obeyed_is_refused(store: AnyStore, way: str) -> None:
     """With the option to set; then nothing is put. Once it is set, the same put is taken."""
@@ -109,6 +110,7 @@ def test_what_is_not_obeyed_is_refused(store: AnyStore, way: str) -> None:
             assert store.queue(queue).messages > 0
 
 
+@pytest.mark.cases(3)
 @way
 def test_a_work_queue_obeys_times_from_the_first_on(store: AnyStore, way: str) -> None:
     """It is made timed by that put, durably, also if its transaction is rolled back."""
@@ -282,6 +284,7 @@ def test_moved_rows_keep_their_header(store: AnyStore) -> None:
     assert [m.value for m in store.browse("to")] == [{"id": 3}, {"id": 1}]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "wrong",
     [

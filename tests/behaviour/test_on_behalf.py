@@ -138,6 +138,7 @@ def make(store: AnyStore, kind: str) -> None:
     store.create_queue("q", timed=True, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_its_queue_does_not_take_is_dropped(
     store: AnyStore, clock: Clock, caplog: pytest.LogCaptureFixture, kind: str

@@ -265,6 +265,7 @@ def test_messages_that_are_delivered_once_only_are_counted_so(
     assert store.get("q") is None
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "options",
     [

@@ -209,6 +209,7 @@ def test_many_who_wait_get_each_message_once(store: AnyStore, owner: Store) -> N
     assert sorted(found, key=int) == [b"%d" % n for n in range(40)]
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     ("wrong", "place"),
     [

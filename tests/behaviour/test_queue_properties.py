@@ -33,6 +33,7 @@ def test_a_queue_tells_its_properties(store: AnyStore) -> None:
     assert "text" not in item.body
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -203,6 +204,7 @@ def test_waiting_for_a_message_of_any_priority(store: AnyStore) -> None:
         assert txn.get("q", timeout=0.01) is None
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     ("kind", "useless", "needed"),
     [

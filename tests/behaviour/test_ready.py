@@ -236,6 +236,7 @@ TAKES: dict[str, Callable[..., int]] = {
 }
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("take", TAKES.values(), ids=TAKES)
 @pytest.mark.parametrize("before", TAKES.values(), ids=TAKES)
 def test_the_latest_get_is_given_back(

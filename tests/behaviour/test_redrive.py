@@ -129,6 +129,7 @@ def test_what_is_read_between_the_looks_is_not_put(store: AnyStore, dead: str) -
     assert payloads(store, dead) == []
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "options",
     [

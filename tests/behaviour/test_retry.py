@@ -110,6 +110,7 @@ def test_a_queue_tells_its_policy(store: AnyStore) -> None:
     assert store.alter_queue("q", retry=None).retry is None
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -208,6 +208,7 @@ def test_clients_share_a_reply_queue(store: AnyStore, work: str) -> None:
 # Fencing ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "call",
     [

@@ -589,6 +589,7 @@ BAD_CALLS: dict[str, Callable[[AnyStore], object]] = {
 }
 
 
+@pytest.mark.cases(3)
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("name", BAD_CALLS)
 def test_a_bad_argument_is_named_and_changes_nothing(

@@ -57,6 +57,7 @@ def test_a_subscription_begins_where_it_is_told_to(store: Store) -> None:
     assert rest(store, "events/later") == []
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize(
     "start",
     [-1, True, "soon", "id:x", "time:", "id:99999999999999999999", b"latest", None, [], -1.0,

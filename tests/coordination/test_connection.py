@@ -220,6 +220,7 @@ def in_state(store: Any, state: str) -> Connection:
     return connection
 
 
+@pytest.mark.cases(3)
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("state", REFUSED)
 def test_calls_out_of_order_are_programming_errors(sim_store: Any, state: str, call: str) -> None:

@@ -28,7 +28,7 @@ from tests.spark.plain_work import GRAPH, step
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.cases(4, of_file=True)]
+pytestmark = [pytest.mark.spark, pytest.mark.cases(6, of_file=True)]
 
 NUMBER = "bigint(string(payload))"
 DOUBLED = f"string({NUMBER} * 2) as payload"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = [pytest.mark.spark, pytest.mark.promise(2), pytest.mark.cases(4, of_file=True)]
+pytestmark = [pytest.mark.spark, pytest.mark.promise(2), pytest.mark.cases(6, of_file=True)]
 
 OUTPUTS = ("out-a", "out-b", "out-c")
 STEERED, FORGETFUL, EAGER = "quire_steered", "quire_forgetful", "quire_eager"

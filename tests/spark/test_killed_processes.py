@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.crash,
     pytest.mark.promise(2),
-    pytest.mark.cases(2, of_file=True),
+    pytest.mark.cases(4, of_file=True),
 ]
 
 
