@@ -63,6 +63,28 @@ FAULTS = [
         "pass",
         "tests/behaviour/test_sessions.py -k expired",
     ),
+    # Gets that wait at an owner
+    SeededFault(
+        "after a get that was answered its line is not looked at again",
+        "remote/server/waiting_gets.py",
+        "        self._rearm(line)\n\n    def turn(",
+        "\n    def turn(",
+        "tests/remote/test_waiting_gets.py -m 'not long'",
+    ),
+    SeededFault(
+        "a wake-up is lost with the get whose turn it was",
+        "remote/server/waiting_gets.py",
+        "        del line.gets[get]\n",
+        "        del line.gets[get]\n        self._woken.clear()\n",
+        "tests/remote/test_waiting_gets.py -m 'not long'",
+    ),
+    SeededFault(
+        "nobody is told that others ended the transaction of a get that waits",
+        "engine/transactions/transaction.py",
+        "            self._waits_for = EndCallback(callback)\n",
+        "            pass\n",
+        "tests/remote/test_waiting_served.py -k others_end",
+    ),
     # The journal
     SeededFault(
         "a group is not synced before its commit returns",

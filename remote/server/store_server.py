@@ -578,7 +578,8 @@ class StoreServer:
         if again and connection.gone:
             self._end(connection)
             again = False
-        connection.get = get if again else None
+        if again:  # else it may have another one by now
+            connection.get = get
         self._waiting_gets.tried(get, is_answered=not again)
         self._tell_closing()
 
@@ -592,14 +593,20 @@ class StoreServer:
         self._errands.append(errand)
         if not self._is_called and threading.current_thread() is not self._thread:
             self._is_called = True
-            if self._call is not None:
-                self._call.set()
+            call = self._call
+            if call is not None:
+                with suppress(OSError):  # it was closed meanwhile
+                    call.set()
 
     def _run_errands(self) -> bool:
         """Do what was posted, and go on with gets that wait; True: there is more of them."""
-        while self._errands:
-            self._errands.popleft()()
-        return self._waiting_gets.turn(WAKES_AT_ONCE)
+        try:
+            while self._errands:
+                self._errands.popleft()()
+            return self._waiting_gets.turn(WAKES_AT_ONCE)
+        except Exception:  # noqa: BLE001 the others are served on
+            _log.exception("a get that waits in %s could not go on", self._path)
+            return True
 
     # Threads (SV1)
 
@@ -663,7 +670,7 @@ class StoreServer:
                 if get is None:
                     connection.is_elsewhere = False
                     self._listen_to(connection)
-            if rest.get is not None:  # first: the connection may have another one by now
+            if rest.get is not None:
                 again = get is rest.get
                 self._post(partial(self._note_tried, connection, rest.get, again=again))
             if get is not None and get is not rest.get:
