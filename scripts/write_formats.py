@@ -1,5 +1,6 @@
-"""docs/format.md from the docstrings of the modules that know the bytes, and docs/delivery.md from
-the table of what may become of a message; --check compares only."""
+"""docs/format.md from the docstrings of the modules that know the bytes, docs/delivery.md from the
+table of what may become of a message, docs/request-outcomes.md from that of what may become of a
+request; --check compares only."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ A release reads the versions that its formats name and refuses others.
 """
 
 DELIVERY = ROOT / "docs" / "delivery.md"
-TABLE = ROOT / "engine" / "delivery" / "delivery_table.py"
+DELIVERY_TABLE = ROOT / "engine" / "delivery" / "delivery_table.py"
 DELIVERY_HEAD = """# What may be got next
 
 Generated from `engine/delivery/delivery_table.py` by `make docs`; change it there.
@@ -42,6 +43,21 @@ the table after each step
 """
 
 
+OUTCOMES = ROOT / "docs" / "request-outcomes.md"
+OUTCOMES_TABLE = ROOT / "remote" / "client" / "request_outcomes.py"
+OUTCOMES_HEAD = """# Request outcomes
+
+Generated from `remote/client/request_outcomes.py` by `make docs`; change it there.
+
+What becomes of a request that is not answered depends on what it asks for, how far it has come, and
+what has happened. [Sharing a store](sharing.md#what-a-call-meets-when-the-owner-ends) says it in
+short; this is the whole table, by which clients decide. Each cell is brought about with real owners
+and clients (`tests/remote/test_request_outcomes.py`). Of a call that is repeated, the furthest
+request counts. A process that is forked has the column `CLOSED` for what it calls in the child.
+What a signal's handler raises leaves any call (`INTERRUPTED`).
+"""
+
+
 def text() -> str:
     """The whole document."""
     parts = [HEAD]
@@ -51,19 +67,24 @@ def text() -> str:
     return "\n".join(parts)
 
 
-def delivery() -> str:
-    """The page of the table."""
-    spec = importlib.util.spec_from_file_location("delivery_table", TABLE)
+def drawn(head: str, module: Path) -> str:
+    """A page of a table, which the module draws."""
+    spec = importlib.util.spec_from_file_location(module.stem, module)
     assert spec is not None
     assert spec.loader is not None
     table: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(table)
-    return DELIVERY_HEAD + "\n" + "\n".join(table.lines()) + "\n"
+    return head + "\n" + "\n".join(table.lines()) + "\n"
 
 
 def main() -> int:
     status = 0
-    for target, content in ((TARGET, text()), (DELIVERY, delivery())):
+    pages = {
+        TARGET: text(),
+        DELIVERY: drawn(DELIVERY_HEAD, DELIVERY_TABLE),
+        OUTCOMES: drawn(OUTCOMES_HEAD, OUTCOMES_TABLE),
+    }
+    for target, content in pages.items():
         if "--check" not in sys.argv:
             target.write_text(content)
         elif not target.exists() or target.read_text() != content:

@@ -34,7 +34,14 @@ from quire.definitions.properties import (
     QueueOptions,
     check_properties,
 )
-from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueExists, QueueNotFound
+from quire.errors import (
+    AlreadyCommitted,
+    ConnectionLost,
+    OutcomeUnknown,
+    QueueExists,
+    QueueNotFound,
+    StoreClosed,
+)
 from quire.interface.sessions import requesting
 from quire.interface.sessions import session as sessions
 from quire.libraries import pa  # noqa: F401 - Python 3.14 looks here for what `Payloads` names
@@ -167,22 +174,25 @@ class Store(Protocol):
         queue = NewQueue(name, kind, most, max_messages, data_file, properties)
         if not check_flag("exist_ok", exist_ok):
             return self.admin.create_queues([queue.to_dict()])[0]
-        unknown = 0
+        limit = None if capacity is None else most
+        wanted = {"kind": kind, "type": properties.type, "capacity": limit}
+        wanted |= {"max_messages": max_messages, "data_file": data_file}
+        wanted |= {option: getattr(properties, option) for option in options}
+        unknown: OutcomeUnknown | None = None  # of the first time, which may have made it
         while True:
             try:
-                return self.admin.create_queues([queue.to_dict()])[0]
-            except QueueExists:
-                pass
-            except OutcomeUnknown:
-                unknown += 1
-                if unknown > 1:
+                with suppress(QueueExists):
+                    return self.admin.create_queues([queue.to_dict()])[0]
+                with suppress(QueueNotFound):  # it was dropped in between
+                    return existing_queue.check_same(self.queue(name), wanted)
+            except OutcomeUnknown as error:
+                if unknown is not None or error.late:
                     raise
-            limit = None if capacity is None else most
-            wanted = {"kind": kind, "type": properties.type, "capacity": limit}
-            wanted |= {"max_messages": max_messages, "data_file": data_file}
-            wanted |= {option: getattr(properties, option) for option in options}
-            with suppress(QueueNotFound):  # it was dropped in between
-                return existing_queue.check_same(self.queue(name), wanted)
+                unknown = error
+            except (ConnectionLost, StoreClosed):
+                if unknown is None:
+                    raise
+                raise unknown from None
 
     @change(again=True, queues="name")
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:

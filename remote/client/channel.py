@@ -3,13 +3,14 @@
 CH1. A channel whose connection failed, or whose answer was not waited for, is never used again.
 - Waiting for an answer can be interrupted by a signal (Ctrl-C), which breaks the channel.
 CH3. A request that could not be sent whole, or was not read whole, was not done:
-    `StreamEnded.sent` tells it from one whose outcome nobody tells any more. That it was not read
-    Linux tells, on Unix sockets; elsewhere its outcome is unknown.
-CH4. Nobody waits for ever for an owner that does not answer (`StreamEnded.late`). A request with a
+    `StreamEnded.progress` tells it from one that may have been. That it was not read Linux tells,
+    on Unix sockets; elsewhere such a request counts as sent.
+CH4. Nobody waits for ever for an owner that does not answer (`Event.LATE`). A request with a
     time-out waits for that and a margin. Any other waits for `call_timeout`, counted from the last
     bytes that came, and longer only while the owner lets others in: then it is at work. When its
     time is over, the channel ends (`overdue`), and what the owner does with the request with it.
 CH5. Who makes a call for somebody who gives it up is released at once (`quire.calls.errand`).
+- What becomes of a request whose stream has ended, `request_outcomes` says.
 """
 
 from __future__ import annotations
@@ -63,17 +64,24 @@ from quire.remote.wire.wire_connection import Side, WireConnection
 from quire.reports.info import TransactionState
 
 from .overdue_requests import overdue
+from .request_outcomes import Event, Progress
+
+_NOBODY_WAITS: Final = "nobody waits for an answer any more"
 
 _stream_of: Final = STREAM.unpack_from
 
 
 class StreamEnded(Exception):
-    """The owner ended the connection. `sent` tells whether the request may have reached it."""
+    """The connection has ended while a request was under way, or before.
 
-    def __init__(self, reason: str, *, sent: bool, late: bool = False) -> None:
+    `progress`: how far the request has come. `event`: LATE or GIVEN_UP, where the owner may be
+    there all the same (CH4, CH5); None: it has ended the connection.
+    """
+
+    def __init__(self, reason: str, progress: Progress, event: Event | None = None) -> None:
         super().__init__(reason)
-        self.sent = sent
-        self.late = late  # the owner may be there (CH4), or nobody waits for it any more (CH5)
+        self.progress = progress
+        self.event = event
 
 
 class Channel:
@@ -86,10 +94,12 @@ class Channel:
         seconds: float = HELLO_SECONDS,
         call_timeout: float = math.inf,
         is_at_work: Callable[[], bool] = lambda: False,
+        begin: Callable[[Channel], object] = lambda _: None,
     ) -> None:
         """Connect, and say hello. Raises StreamEnded, or what the owner answers.
 
-        `seconds`: for each step of that. `is_at_work`: whether the owner answers others.
+        `seconds`: for each step of that. `is_at_work`: whether the owner answers others. `begin`:
+        told of the channel once it is connected, as it can be cut from then on.
         """
         self.broken = True  # until the hello is answered
         self.ended = False
@@ -118,6 +128,7 @@ class Channel:
         except OSError as error:
             raise _not_greeted(error, seconds) from None
         try:
+            begin(self)
             self._waits()
             try:
                 self.hello = self._greet(hello)
@@ -230,13 +241,13 @@ class Channel:
             while data is None:
                 data = waiting(self._receive)
         except (OSError, EOFError, RemoteError) as error:
-            raise self._ended(error, sent=True, begun=True) from None
+            raise self._ended(error, Progress.SENT, begun=True) from None
         return data
 
     def unexpected(self) -> StreamEnded:
         """For an answer that is none to its request."""
         self.broken = True
-        return StreamEnded("the owner's answer is of another kind", sent=True)
+        return StreamEnded("the owner's answer is of another kind", Progress.SENT)
 
     def has_ended(self) -> bool:
         """Return True if the owner has ended the connection."""
@@ -255,10 +266,10 @@ class Channel:
 
     def _check(self) -> None:
         if self.broken:
-            raise StreamEnded("the connection was broken before", sent=False)
+            raise StreamEnded("the connection was broken before", Progress.UNSENT)
         if self._asks_first and has_ended(self._connection):
             self.broken = True
-            raise StreamEnded("the owner ended the connection", sent=False)
+            raise StreamEnded("the owner ended the connection", Progress.UNSENT)
 
     # Handlers run in what follows, and may raise anywhere: the channel stays broken then (CH1).
 
@@ -295,7 +306,8 @@ class Channel:
             if doing:
                 self._check_withdrawn()
         except (OSError, EOFError, RemoteError) as error:
-            raise self._ended(error, sent=sent, begun=not parts) from None
+            progress = Progress.SENT if sent else Progress.UNREAD
+            raise self._ended(error, progress, begun=not parts) from None
         finally:
             try:
                 turn.pop()
@@ -390,10 +402,10 @@ class Channel:
                 shut(self._connection)
 
     def _waits(self) -> None:
-        """From now on the call can be given up. Raises OSError if it was already."""
+        """From now on the call can be given up. Raises StreamEnded if it was already."""
         errand = current()
         if errand is not None and not errand.begin(self._give_up):
-            raise OSError("nobody waits for an answer any more")
+            raise StreamEnded(_NOBODY_WAITS, Progress.UNSENT, Event.GIVEN_UP)
 
     def _check_withdrawn(self) -> None:
         """Raises OSError if the call was: the answer is nobody's."""
@@ -401,29 +413,27 @@ class Channel:
         if errand is not None:
             errand.end()
             if errand.withdrawn:
-                raise OSError("nobody waits for an answer any more")
+                raise OSError(_NOBODY_WAITS)
 
     def _give_up(self) -> None:
         self._is_late = True
         shut(self._connection)
 
-    def _ended(self, error: Exception, *, sent: bool, begun: bool = False) -> StreamEnded:
+    def _ended(self, error: Exception, progress: Progress, *, begun: bool = False) -> StreamEnded:
         """`begun`: a part of the answer came."""
         if isinstance(error, ConnectionResetError) and not (begun or self._asks_first):
-            sent = False  # so a Unix socket of Linux ends whose owner had not read all of it (CH3)
-        errand = current()
+            progress = Progress.UNREAD  # so a Unix socket of Linux ends (CH3)
         if self._is_late:
             words = "the owner does not answer, or is stopped: the time to wait for it is over"
-            return StreamEnded(words, sent=sent, late=True)
-        is_late = errand is not None and errand.withdrawn
-        return StreamEnded(_reason(error), sent=sent, late=is_late)
+            return StreamEnded(words, progress, _given_up() or Event.LATE)
+        return StreamEnded(_reason(error), progress, _given_up())
 
     def _decode(self, data: Bytes) -> Frame:
         try:
             return decode_call(data)
         except RemoteError as error:  # whatever was asked may have been done
             self.broken = True
-            raise StreamEnded(str(error), sent=True) from None
+            raise StreamEnded(str(error), Progress.SENT) from None
 
     def cut(self) -> None:
         """End the connection; who waits for an answer, in another thread, is released."""
@@ -453,9 +463,14 @@ def _connect(place: Endpoint, seconds: float) -> socket.socket:
 def _not_greeted(error: Exception, seconds: float) -> StreamEnded:
     if isinstance(error, TimeoutError | BlockingIOError):
         words = f"the owner does not answer, or is stopped: no answer within {seconds:.3g} seconds"
-        return StreamEnded(words, sent=False, late=True)
+        return StreamEnded(words, Progress.UNSENT, _given_up() or Event.LATE)
+    return StreamEnded(_reason(error), Progress.UNSENT, _given_up())
+
+
+def _given_up() -> Event | None:
+    """Return GIVEN_UP if nobody waits for this thread's call any more (CH5)."""
     errand = current()
-    return StreamEnded(_reason(error), sent=False, late=errand is not None and errand.withdrawn)
+    return Event.GIVEN_UP if errand is not None and errand.withdrawn else None
 
 
 def _reason(error: BaseException) -> str:

@@ -2,10 +2,9 @@
 
 - One channel, the watch, carries nothing: its end tells that the owner is gone, to whoever asks
   (`lost`); there is no thread. Any other operation finds it out as it sends or waits.
-CN2. After that every operation raises ConnectionLost, and the connection never comes back by
-    itself: what transactions had done at the old owner is rolled back. The store must be opened
-    anew. What was under way and may have changed something raises OutcomeUnknown, if it had been
-    sent.
+CN2. After that the connection never comes back by itself: what transactions had done at the old
+    owner is rolled back. The store must be opened anew. What each request raises that was under
+    way, `request_outcomes` says, as for a store object that goes to no other owner.
 CN3. A connection is of use only to the process that opened it. One forked from it is told so, and
     its copies of the sockets are closed, so that the owner sees the end of the process.
 - `close` takes no lock: a finaliser may call it.
@@ -41,6 +40,7 @@ from quire.remote.wire.sockets import now
 
 from .channel import Channel, StreamEnded
 from .overdue_requests import overdue
+from .request_outcomes import Action, Event, Progress, Request, action_of
 
 _connections: Final[weakref.WeakSet[OwnerConnection]] = weakref.WeakSet()
 
@@ -68,6 +68,8 @@ class OwnerConnection:
         self._is_forked = False  # it is the parent's
         self._idle: deque[Channel] = deque()
         self._channels: set[Channel] = set()  # all, but the watch
+        # Those that are not let in yet: who closes the store cuts them, too.
+        self._beginning: weakref.WeakSet[Channel] = weakref.WeakSet()
         self._lost: str | None = None
         self._closed = False
         try:
@@ -156,23 +158,29 @@ class OwnerConnection:
                     seconds,
                     self._call_timeout,
                     self._is_at_work,
+                    self._note_beginning,
                 )
             except StreamEnded as error:
                 ended = error
             except ConnectionLost as error:  # it is about to end, or another one listens there
-                ended = StreamEnded(str(error), sent=False)
-            if ended.late or self.lost or not self.usable:
-                raise self.lose(ended)
+                ended = StreamEnded(str(error), Progress.UNSENT)
+            if ended.event is not None or self.lost or not self.usable:
+                raise self.error_of(ended, Request.STEP)  # as for all requests that are not sent
             if now() > until:
-                raise self.lose(self._not_let_in(ended))
+                raise self.error_of(self._not_let_in(ended), Request.STEP)
             waiting(time.sleep, JOIN_POLL_SECONDS)
+
+    def _note_beginning(self, channel: Channel) -> None:
+        self._beginning.add(channel)
+        if self._closed:
+            channel.cut()
 
     def _not_let_in(self, error: StreamEnded) -> StreamEnded:
         return StreamEnded(
             f"process {self.owner_process_id} owns the store and cannot be reached at {self.url} "
             f"({error}): see to it that nothing else is there, or stop that process",
-            sent=False,
-            late=True,
+            Progress.UNSENT,
+            Event.LATE,
         )
 
     def give_back(self, channel: Channel) -> None:
@@ -208,38 +216,49 @@ class OwnerConnection:
         self._channels.discard(channel)
         channel.close()
 
-    def lose(self, reason: str | StreamEnded) -> ConnectionLost | StoreClosed:
-        """Give the connection up (CN2), if it must be; the error for what was under way.
+    def lose(self, reason: str) -> None:
+        """Give the connection up (CN2).
 
         Others that are under way end by themselves: an owner that closes still answers them.
         """
-        if self._closed:
-            return StoreClosed("this store object was closed during the operation")
-        if isinstance(reason, StreamEnded) and reason.late and self._lost is None:  # (CN5)
-            late = ConnectionLost(
-                f"{reason}; nothing of this operation takes effect, and an open transaction that it"
-                " was part of is rolled back: try again later"
-            )
-            late.late = True
-            return late
-        self._lost = self._lost or str(reason)
+        self._lost = self._lost or reason
         self._watch.cut()
         self._end_idle()
-        return ConnectionLost(
-            f"the owner of the store is gone ({self._lost}); nothing of this operation took effect:"
-            " open the store again"
-        )
 
-    def lose_request(self, error: StreamEnded, doing: str, look: str) -> QuireError:
-        """The error for a request whose effect nobody tells any more, if it was sent."""
-        lost = self.lose(error)
-        if not error.sent:
-            return lost
-        unknown = OutcomeUnknown(
-            f"the owner of the store was lost during {doing} ({error}): look {look}"
-        )
-        unknown.late = isinstance(lost, ConnectionLost) and lost.late
-        return unknown
+    def error_of(
+        self, ended: StreamEnded, request: Request, doing: str = "", look: str = ""
+    ) -> QuireError:
+        """Return the error of a request whose stream has ended, and lose an owner that is gone.
+
+        `doing` and `look` are for OutcomeUnknown: what it is, and how its outcome is found out.
+        """
+        if self._closed:
+            event = Event.CLOSED
+        elif ended.event is not None and self._lost is None:  # (CN5)
+            event = ended.event
+        else:
+            event = Event.LAST_OWNER
+            self.lose(str(ended))
+        action = action_of(request, ended.progress, event)
+        if action is Action.STORE_CLOSED:
+            return StoreClosed("this store object was closed during the operation")
+        error: RemoteError
+        if action is Action.OUTCOME_UNKNOWN:
+            error = OutcomeUnknown(
+                f"the owner of the store was lost during {doing} ({ended}): look {look}"
+            )
+        elif event is Event.LAST_OWNER:
+            error = ConnectionLost(
+                f"the owner of the store is gone ({self._lost}); nothing of this operation took"
+                " effect: open the store again"
+            )
+        else:
+            error = ConnectionLost(
+                f"{ended}; nothing of this operation takes effect, and an open transaction that it"
+                " was part of is rolled back: try again later"
+            )
+        error.late = event in (Event.LATE, Event.GIVEN_UP)
+        return error
 
     def wait_for_end(self, seconds: float | None = None) -> bool:
         """Until it is lost, or closed. False: it goes on after so many seconds."""
@@ -253,7 +272,7 @@ class OwnerConnection:
         if self._is_forked:
             return
         self._end_idle()
-        for channel in list(self._channels):
+        for channel in [*self._channels, *self._beginning]:
             waits = channel.broken  # for an answer: who does lets go of it
             channel.cut()
             if not waits:
@@ -283,11 +302,6 @@ class OwnerConnection:
                 self._drop(self._idle.pop())
             except IndexError:
                 break
-
-
-def is_late(error: Exception) -> bool:
-    """Return True if the error is of an owner that is there, and has not answered in time (CN5)."""
-    return isinstance(error, RemoteError) and error.late
 
 
 def _abandon_in_child(parent: int) -> None:

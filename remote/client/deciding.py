@@ -10,6 +10,7 @@ from quire.reports.info import TransactionState
 
 from .channel import StreamEnded
 from .connection import OwnerConnection
+from .request_outcomes import Request
 
 LISTED: Final = "whether store.prepared.list() has it"
 
@@ -43,7 +44,8 @@ def decide(
             {"op": decision.value, "arguments": {"xid": xid, "number": number}}
         )
     except StreamEnded as error:
-        raise connection.lose_request(error, f"{decision.value} of {xid!r}", LISTED) from None
+        doing = f"{decision.value} of {xid!r}"
+        raise connection.error_of(error, Request.DECISION, doing, LISTED) from None
     finally:
         connection.give_back(channel)
     result = field(answer[-1].header, "result", dict)

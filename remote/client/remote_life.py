@@ -65,6 +65,7 @@ from .channel import Channel, StreamEnded
 from .connection import OwnerConnection
 from .deciding import LISTED, Decided, decide
 from .put_buffer import PutBuffer
+from .request_outcomes import Progress, Request
 
 # Looking a member up in its class takes as long as a call.
 _OPEN: Final = TransactionState.OPEN
@@ -77,6 +78,14 @@ _FROM_OUTSIDE: Final = TransactionTimeout, TransactionAborted
 A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+# A request that ends a transaction at its owner; for OutcomeUnknown its name, and how its outcome
+# is found out.
+Ending = tuple[Request, str, str]
+
+_WITHOUT_ENTRIES: Final[Ending] = (Request.COMMIT, "a commit", "whether it took effect")
+_WITH_ENTRIES: Final[Ending] = (Request.COMMIT_WITH_ENTRIES, *_WITHOUT_ENTRIES[1:])
 
 
 class JoinedStore(Protocol):
@@ -205,7 +214,8 @@ class RemoteLife:
         with self._lock:
             self._check_open()
             request = {"op": "prepare", "xid": xid, "wait": wait}
-            header = self._ended_by(self._last_call, request, f"prepare of {xid!r}", LISTED)
+            ending = Request.PREPARE, f"prepare of {xid!r}", LISTED
+            header = self._ended_by(ending, self._last_call, request)
             self._puts.limit(field(header, "limits", dict))
             self._prepared = xid, field(header, "number", int)
             self._state = _PREPARED
@@ -237,7 +247,8 @@ class RemoteLife:
             if is_nothing and not self._durable:  # else what came before is to be durable
                 self._state = _COMMITTED
                 return
-            header = self._ended_by(self._commit, wait, "a commit", "whether it took effect")
+            ending = _WITH_ENTRIES if self._records else _WITHOUT_ENTRIES
+            header = self._ended_by(ending, self._commit, wait)
             self._state = _COMMITTED
             if header:
                 self._puts.settle(field(header, "placed", dict))
@@ -251,18 +262,15 @@ class RemoteLife:
             elif self._state is _OPEN:
                 self._roll_back()
 
-    def _ended_by(self, ask: Callable[[A], Header], how: A, doing: str, look: str) -> Header:
-        """Make the request that ends the transaction here, unless it is refused.
-
-        `doing` and `look` are for OutcomeUnknown: what it is, and how its outcome is found out.
-        """
+    def _ended_by(self, ending: Ending, ask: Callable[[A], Header], how: A) -> Header:
+        """Make the request that ends the transaction here, unless it is refused."""
         self._state = _IN_DOUBT  # unless the owner answers
         try:
             return ask(how)
         except StreamEnded as error:
-            if not error.sent:
+            if error.progress is not Progress.SENT:
                 self._state = TransactionState.ROLLED_BACK
-            raise self._connection.lose_request(error, doing, look) from None
+            raise self._connection.error_of(error, *ending) from None
         except QuireError as error:
             self._take_state(error)
             raise
@@ -345,7 +353,7 @@ class RemoteLife:
     def _fail(self, error: StreamEnded) -> QuireError:
         """The owner is gone, and so is the transaction."""
         self._end()
-        return self._connection.lose(error)
+        return self._connection.error_of(error, Request.STEP)
 
     def _enter(self, wait: float | None = None) -> Channel:
         """The channel that carries the transaction, from the first request to its end."""
@@ -404,7 +412,7 @@ class RemoteLife:
                 )
                 channel.transaction_state = None
         except StreamEnded as error:
-            self._connection.lose(error)
+            self._connection.error_of(error, Request.ROLLBACK)  # which does not matter here
         finally:
             self._end()
 

@@ -53,6 +53,7 @@ from .deciding import decide
 from .made_store import MadeStore
 from .remote_life import RemoteLife
 from .remote_transaction import RemoteTransaction
+from .request_outcomes import Request
 
 SUBSCRIBE: Final = call_of(HoldingStore.subscribe_for)
 CLAIM: Final = call_of(HoldingStore.claim_for)
@@ -225,8 +226,8 @@ class RemoteStore(MadeStore):
                 self._encoded[queue] = name
                 return message_id
             except StreamEnded as error:
-                raise self.connection.lose_request(
-                    error, "a commit", "whether it took effect"
+                raise self.connection.error_of(
+                    error, Request.CHANGE, "a commit", "whether it took effect"
                 ) from None
             except QueueNotFound:
                 self.forget_queues()
@@ -367,9 +368,8 @@ class RemoteStore(MadeStore):
         try:
             return channel.request({"op": op, "arguments": arguments})
         except StreamEnded as error:
-            if changes(op):
-                raise self.connection.lose_request(error, op, "whether it took effect") from None
-            raise self.connection.lose(error) from None
+            request = Request.CHANGE if changes(op) else Request.LOOK
+            raise self.connection.error_of(error, request, op, "whether it took effect") from None
         except QueueNotFound:
             self.forget_queues()
             raise

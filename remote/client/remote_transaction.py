@@ -89,6 +89,7 @@ from .channel import Channel, StreamEnded
 from .integration import JoinedTransactionIntegration
 from .put_buffer import PutBuffer
 from .remote_life import RemoteLife
+from .request_outcomes import Progress
 
 # Looking a member up in its class takes as long as a call.
 _OPEN: Final = TransactionState.OPEN
@@ -252,7 +253,8 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             header = self._request("put_many_once", call, bodies)[-1].header
             found = field(header, "found", list)
             if len(found) != len(request_ids):
-                raise self._fail(StreamEnded("the owner's answer tells of other puts", sent=True))
+                words = "the owner's answer tells of other puts"
+                raise self._fail(StreamEnded(words, Progress.SENT))
             ids = []
             for request_id, message_id in zip(request_ids, found, strict=True):
                 if type(message_id) is int:

@@ -6,22 +6,12 @@ than without this class.
 
 - The watch, a thread, learns that the owner is gone, and elects (`election`), whether or not
   anybody calls. A call that finds the owner gone waits for it, `HAND_OVER_SECONDS` at most.
-- ES2: a call outside of a transaction is tried again with the next owner if the first had not been
-  sent, or had been refused as the owner was closing: nothing of it took effect.
-- ES3: one that was sent and not answered is tried again only where twice is as once, as its row
-  says (`quire.calls.call_table`): looks, `alter_queue`, `subscribe`, ...; and a `put` with a
-  request id. A decision by xid is tried again if the next owner still lists the xid, and done if
-  it does not. Any other raises OutcomeUnknown; `create_queue` looks then, where the queue may be
-  there already.
-- ES4: a number of an open transaction means something to one owner only: with the next one
-  `admin.abort` and `admin.transaction` raise TransactionNotFound, as it was rolled back.
-- ES5: whether the next owner is the same one is told by its epoch. As long as it is, a request
-  whose answer was lost may still be under way, and nothing follows from what is not there yet.
+- What becomes of a call whose request is not answered, the table of `request_outcomes` says. Here
+  its events are found, and the actions done that need another owner.
+- ES5: whether the next owner is the same one is told by its epoch (OU2).
 - Who joins begins without the engine, most of the time of a process that begins. Who is still there
   a second later loads it, for the day on which it owns the store.
 - In a process that was forked nothing is elected: the store object stays its parent's.
-- ES7: an owner that refuses a call, as it is closing, is asked for nothing else: whoever calls
-  waits for the next one. So it is soon done with its clients.
 - An owner that is there and does not answer is waited for in its channels (CH4), and no longer: it
   has the lock, so nobody takes over, and the call raises.
 
@@ -56,6 +46,7 @@ from quire.errors import (
     ConnectionLost,
     OutcomeUnknown,
     QuireError,
+    RemoteError,
     StoreClosed,
     TransactionNotFound,
 )
@@ -75,13 +66,25 @@ from quire.limits import (
 from quire.messages.message import Message
 from quire.messages.put_options import StorePutOptions
 from quire.moments import Duration
-from quire.remote.client.connection import OwnerConnection, is_late
+from quire.remote.client.connection import OwnerConnection
 from quire.remote.client.made_store import MadeStore
 from quire.remote.client.remote_store import RemoteStore
+from quire.remote.client.request_outcomes import (
+    UNANSWERED,
+    Action,
+    Event,
+    Progress,
+    Request,
+    action_of,
+    further,
+    progress_of,
+    request_of,
+    waits_for_owner,
+)
 from quire.remote.limits import LONG_JOINED_SECONDS
 from quire.reports.info import SubscriptionInfo
 
-from .elected_transaction import ElectedTransaction
+from .elected_transaction import NOBODY, ElectedTransaction
 from .election import Election, load_engine
 
 if TYPE_CHECKING:
@@ -91,7 +94,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CLOSED: Final = "this store object was closed: open the store again"
-_LOST: Final = (ConnectionLost, StoreClosed)
+
+
+class LostCall:
+    """A call that is to go on with another owner."""
+
+    __slots__ = ("action", "error", "progress", "since")
+
+    def __init__(self, error: QuireError, progress: Progress, action: Action, since: float) -> None:
+        self.error = error  # of the request that came furthest
+        self.progress = progress
+        self.action = action
+        self.since = since  # it has had no owner
 
 
 @documented_by(Store)
@@ -136,7 +150,7 @@ class ElectedStore(MadeStore):
     @property
     def failed(self) -> bool:
         """Asks the owner."""
-        return self.again(lambda store: store.failed)
+        return self._with_an_owner(Request.LOOK, lambda store: store.failed)
 
     def check_usable(self) -> None:
         """Raises StoreClosed once it was closed."""
@@ -162,10 +176,11 @@ class ElectedStore(MadeStore):
         )
         self._temporary |= names  # first: the owner may change at any time
         try:
-            return self.again(
+            return self._with_an_owner(
+                Request.REPEATABLE,
                 lambda store: store.integration.subscribe_many(
                     subscription, starts, exclusive, durable, where
-                )
+                ),
             )
         except BaseException:
             self._temporary -= names
@@ -173,7 +188,9 @@ class ElectedStore(MadeStore):
 
     def await_source(self, source: str, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back when something may be got from the source."""
-        return self.again(lambda store: store.integration.when_ready(source, callback))
+        return self._with_an_owner(
+            Request.LOOK, lambda store: store.integration.when_ready(source, callback)
+        )
 
     def unsubscribe(self, queue: str, subscription: str) -> None:
         super().unsubscribe(queue, subscription)
@@ -188,6 +205,7 @@ class ElectedStore(MadeStore):
         owner: str | None = None,
         durable: bool = True,
     ) -> Transaction:
+        lost: LostCall | None = None
         while True:
             store = self._inner
             try:
@@ -195,8 +213,8 @@ class ElectedStore(MadeStore):
                     inner = store.transaction(timeout, large, owner, durable)
                     return ElectedTransaction(self, store, inner)
                 return store.transaction(timeout, large, owner, durable)
-            except _LOST as error:
-                self.next_owner(store, error)
+            except UNANSWERED as error:
+                lost = self._to_repeat(Request.BEGIN, store, error, lost)
 
     def put(
         self,
@@ -204,16 +222,16 @@ class ElectedStore(MadeStore):
         payload: Payload,
         **options: Unpack[StorePutOptions],
     ) -> int:
-        while True:
-            store = self._inner
-            try:
-                return store.put(queue, payload, **options)
-            except _LOST as error:
-                self.next_owner(store, error)
-            except OutcomeUnknown as error:  # with a request id twice is as once
-                if options.get("request_id") is None:
-                    raise
-                self.next_owner(store, error)
+        store = self._inner
+        try:
+            return store.put(queue, payload, **options)
+        except UNANSWERED as error:
+            has_id = options.get("request_id") is not None
+            request = Request.PUT_WITH_ID if has_id else Request.CHANGE
+            lost = self._to_repeat(request, store, error, None)
+        return self._with_an_owner(
+            request, lambda store: store.put(queue, payload, **options), lost=lost
+        )
 
     def put_many(
         self,
@@ -224,11 +242,14 @@ class ElectedStore(MadeStore):
         request_ids: Sequence[str] | None = None,
     ) -> list[int]:
         if request_ids is None:
-            return self.once(lambda store: store.put_many(queue, payloads, timeout=timeout))
+            return self._with_an_owner(
+                Request.CHANGE, lambda store: store.put_many(queue, payloads, timeout=timeout)
+            )
         rows = list(payloads) if isinstance(payloads, Iterator) else payloads
         known = check_request_ids(request_ids, count_of(rows))
-        return self.again(  # with request ids twice is as once
-            lambda store: store.put_many(queue, rows, timeout=timeout, request_ids=known)
+        return self._with_an_owner(
+            Request.PUT_WITH_ID,
+            lambda store: store.put_many(queue, rows, timeout=timeout, request_ids=known),
         )
 
     def get(
@@ -240,7 +261,9 @@ class ElectedStore(MadeStore):
         where: Where | None = None,
     ) -> Message | None:
         until = time.monotonic() + check_wait(timeout)
-        return self.once(lambda store: store.get(source, _left(until), id=id, where=where))
+        return self._with_an_owner(
+            Request.GET, lambda store: store.get(source, _left(until), id=id, where=where)
+        )
 
     def get_many(
         self,
@@ -251,8 +274,9 @@ class ElectedStore(MadeStore):
         where: Where | None = None,
     ) -> Messages:
         until = time.monotonic() + check_wait(timeout)
-        return self.once(
-            lambda store: store.get_many(source, max_messages, _left(until), where=where)
+        return self._with_an_owner(
+            Request.GET,
+            lambda store: store.get_many(source, max_messages, _left(until), where=where),
         )
 
     # The store as a whole
@@ -272,106 +296,147 @@ class ElectedStore(MadeStore):
     # Going on with the next owner
 
     def make(self, row: CallRow, arguments: Mapping[str, Any]) -> Any:
-        """Make a call, twice if need be and its row says that it may be (ES2, ES3)."""
-
-        def call(store: Inner) -> Any:
-            return getattr(row.target(store), row.name)(**arguments)
-
+        """Make a call, again if need be and if its row says that it may be."""
         if row.facts.of_one_owner:
-            return self._at_this_owner(arguments, call)
-        return (self.again if row.facts.again else self.once)(call)
-
-    def once(self, action: Callable[[Inner], T]) -> T:
-        """Act with the owner or, if that is gone before it is asked, with the next (ES2)."""
-        return self._with_an_owner(action, _LOST)
-
-    def again(self, action: Callable[[Inner], T]) -> T:
-        """Act, again with the next owner if need be: twice is as once (ES3)."""
-        return self._with_an_owner(action, (*_LOST, OutcomeUnknown))
-
-    def _with_an_owner(self, action: Callable[[Inner], T], lost: tuple[type[QuireError], ...]) -> T:
-        deadline = 0.0
-        while True:
-            store = self._inner
-            try:
-                return action(store)
-            except lost as error:
-                deadline = deadline or time.monotonic() + HAND_OVER_SECONDS
-                self.next_owner(store, error, deadline)
-
-    def _at_this_owner(self, arguments: Mapping[str, Any], action: Callable[[Inner], T]) -> T:
-        """Act on what one owner alone knows (ES4)."""
-        transaction_id = check_transaction_id(arguments["transaction_id"])
-        first = self._inner
-
-        def act(store: Inner) -> T:
-            if store is not first and not self.has_owner_of(first):
-                raise TransactionNotFound(
-                    f"transaction {transaction_id} is not open any more: the owner of the store "
-                    "has ended, and its open transactions were rolled back"
-                )
-            return action(store)
-
-        return self.again(act)
+            check_transaction_id(arguments["transaction_id"])
+        return self._with_an_owner(
+            request_of(row.facts),
+            lambda store: getattr(row.target(store), row.name)(**arguments),
+            arguments.get("transaction_id"),
+        )
 
     def decide(self, xid: str, *, commit: bool) -> None:
-        """Decide a prepared transaction, which its xid tells from others (ES3)."""
+        """Decide a prepared transaction, which its xid tells from others."""
         check_xid(xid)
+        lost: LostCall | None = None
         while True:
             store = self._inner
             try:
                 (store.prepared.commit if commit else store.prepared.rollback)(xid)
-            except _LOST as error:
-                self.next_owner(store, error)
-            except OutcomeUnknown as error:
-                try:
-                    self.next_owner(store, error)
-                    listed = {info.xid for info in self.prepared.list()}
-                except QuireError:
-                    raise error from None
-                if self.has_owner_of(store):
-                    raise
-                if xid not in listed:
+            except UNANSWERED as error:
+                lost = self._to_repeat(Request.DECISION, store, error, lost)
+                if lost.action is Action.LOOK_UP and not self._is_prepared(xid, error):
                     return
+                lost.progress = Progress.UNSENT  # it was not done
             else:
                 return
+
+    def _is_prepared(self, xid: str, error: QuireError) -> bool:
+        try:
+            return any(info.xid == xid for info in self.prepared.list())
+        except QuireError:
+            raise error from None
+
+    def _with_an_owner(
+        self,
+        request: Request,
+        action: Callable[[Inner], T],
+        transaction_id: int | None = None,
+        lost: LostCall | None = None,
+    ) -> T:
+        """Act with the owner, and with the next one if the table says so.
+
+        `lost`: the call, if it was lost before.
+        """
+        while True:
+            store = self._inner
+            try:
+                return action(store)
+            except UNANSWERED as error:
+                if request is Request.GET and isinstance(error, OutcomeUnknown):
+                    request = Request.CHANGE  # it was its commit
+                lost = self._to_repeat(request, store, error, lost, transaction_id)
+
+    def _to_repeat(
+        self,
+        request: Request,
+        store: Inner,
+        error: QuireError,
+        before: LostCall | None,
+        transaction_id: int | None = None,
+    ) -> LostCall:
+        """Wait for the next owner, if that is to be asked. Raises what the call raises if not.
+
+        `before`: the call as it was lost before. A request of it that may have taken effect still
+        may (OU1).
+        """
+        progress = self._progress_of(store, error)
+        since = time.monotonic()
+        worst = error
+        if before is not None:
+            since = before.since
+            progress = further(before.progress, progress)
+            worst = before.error if progress is before.progress else error
+        if not isinstance(store, RemoteStore):
+            raise worst  # this process owns it, and closes it
+        event = self._find_event(request, progress, store, error, since)
+        action = action_of(request, progress, event)
+        if action in (Action.REPEAT, Action.LOOK_UP):
+            return LostCall(worst, progress, action, since)
+        if action is Action.NOT_FOUND:
+            raise TransactionNotFound(
+                f"transaction {transaction_id} is not open any more: the owner of the store "
+                "has ended, and its open transactions were rolled back"
+            )
+        if action is Action.STORE_CLOSED and event is Event.CLOSED:
+            raise StoreClosed(_CLOSED)
+        if action is Action.CONNECTION_LOST and event in (Event.NO_OWNER, Event.GIVEN_UP):
+            if self._trouble is not None:
+                raise self._trouble
+            if isinstance(worst, StoreClosed):
+                raise ConnectionLost(NOBODY)
+        raise worst
+
+    def action_for(self, request: Request, store: RemoteStore, error: QuireError) -> Action:
+        """Return the action for a request that was lost with this error, once it can be done."""
+        progress = self._progress_of(store, error)
+        event = self._find_event(request, progress, store, error, time.monotonic())
+        return action_of(request, progress, event)
+
+    def _progress_of(self, store: Inner, error: QuireError) -> Progress:
+        usable = self.usable
+        goes_on = usable and isinstance(store, RemoteStore) and not store.connection.lost
+        return progress_of(error, is_usable=usable, goes_on=goes_on)
+
+    def _find_event(
+        self,
+        request: Request,
+        progress: Progress,
+        store: RemoteStore,
+        error: QuireError,
+        since: float,
+    ) -> Event:
+        """Find what has happened; where the action depends on the next owner, wait for that."""
+        if self._process_id != os.getpid():
+            return Event.FORKED
+        if isinstance(error, StoreClosed) and self.usable:  # by its owner, which is closing (OU3)
+            store.connection.lose("it is closing the store")
+        if isinstance(error, RemoteError) and error.late:
+            return Event.GIVEN_UP if _is_withdrawn() else Event.LATE
+        is_answer = progress is Progress.FAILED and isinstance(error, OutcomeUnknown)
+        if is_answer or not waits_for_owner(request, progress):
+            return Event.CLOSED if self._closed else Event.SAME_OWNER  # as well as any other
+        return self._find_next(store, since)
+
+    def _find_next(self, lost: RemoteStore, since: float) -> Event:
+        """Wait until there is another owner than this one, which has been lost since then."""
+        left = max(0.0, since + HAND_OVER_SECONDS - time.monotonic())
+        defer_signals(self._wait_for_another, lost, left)
+        with self._changed:
+            inner, is_closed = self._inner, self._closed
+        if is_closed:
+            return Event.CLOSED
+        if inner is lost:
+            return Event.GIVEN_UP if _is_withdrawn() else Event.NO_OWNER
+        if not isinstance(inner, RemoteStore):
+            return Event.OWN
+        is_same = inner.connection.epoch == lost.connection.epoch  # (ES5)
+        return Event.SAME_OWNER if is_same else Event.NEXT_OWNER
 
     @property
     def usable(self) -> bool:
         """True if it is open, in the process that opened it."""
         return not self._closed and self._process_id == os.getpid()
-
-    def has_owner_of(self, store: Inner) -> bool:
-        """Return True if the owner is still the one that this joined store has, or had (ES5)."""
-        inner = self._inner
-        return (
-            isinstance(inner, RemoteStore)
-            and isinstance(store, RemoteStore)
-            and inner.connection.epoch == store.connection.epoch
-        )
-
-    def ask_no_more(self, lost: RemoteStore, error: Exception) -> None:
-        """An owner that refuses is closing (ES7)."""
-        if isinstance(error, StoreClosed) and self.usable:
-            lost.connection.lose("it is closing the store")
-
-    def next_owner(self, lost: Inner, error: Exception, deadline: float | None = None) -> None:
-        """Wait until there is another one than this, which an operation has failed with.
-
-        Raises the error if there is none within time, or this store object is of no use any more.
-        """
-        if self._process_id != os.getpid() or not isinstance(lost, RemoteStore) or is_late(error):
-            raise error
-        self.ask_no_more(lost, error)
-        if isinstance(error, OutcomeUnknown) and not lost.connection.lost:
-            raise error  # something failed inside the owner, which goes on
-        left = HAND_OVER_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())
-        defer_signals(self._wait_for_another, lost, left)
-        with self._changed:
-            if self._closed:
-                raise StoreClosed(_CLOSED)
-            if self._inner is lost:
-                raise self._trouble or error
 
     def _wait_for_another(self, lost: Inner, seconds: float) -> None:
         until, errand = time.monotonic() + seconds, current()
@@ -427,6 +492,12 @@ class ElectedStore(MadeStore):
                     self._changed.notify_all()
             self._closing.wait(pause)
         return None
+
+
+def _is_withdrawn() -> bool:
+    """Return True if nobody waits for this thread's call any more."""
+    errand = current()
+    return errand is not None and errand.withdrawn
 
 
 def _left(until: float) -> float:

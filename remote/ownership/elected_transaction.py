@@ -1,20 +1,13 @@
 """A transaction that was begun at an owner, and what becomes of it when that owner ends.
 
-| when the owner ends | the transaction |
-|---|---|
-| while it is open | is rolled back: ConnectionLost, at every call; begin it again |
-| during its commit, with ledger entries | committed if the ledger says so, else ConnectionLost |
-| during its commit, without | in doubt: OutcomeUnknown |
-| as its commit fails on the disk | the same two, but StoreFailed where it is in doubt |
-| during its prepare | prepared if it is listed, else ConnectionLost |
-| once it is prepared | stays prepared: `commit` and `rollback` decide it at the next owner |
+The table of `request_outcomes` says what its calls do; here what they look up is looked up.
 
-- ET1: no request is sent twice, but for decisions. An open transaction is never moved to another
-  owner: what it has got was given back, and may be in other hands.
+- ET1: an open transaction is never moved to another owner: what it has got was given back, and may
+  be in other hands. A prepared one is every owner's.
 - ET2: a commit counts as done only if the ledger holds all of its entries now and held none of them
-  before it was sent, which is looked up then. It counts as not done only if the owner that it was
-  sent to is gone, so that nothing of it is under way. In any other case it is in doubt. Two that
-  commit the same entries at the same moment are taken for one.
+  before it was sent, which is looked up then. Two that commit the same entries at the same moment
+  are taken for one.
+- A prepare counts as done only if its xid is listed, prepared since it was sent.
 - A `with` block that ends after the transaction was lost raises that error.
 """
 
@@ -64,10 +57,15 @@ from quire.messages.put_options import PutOptions
 from quire.moments import Duration
 from quire.remote.client.remote_store import RemoteStore
 from quire.remote.client.remote_transaction import RemoteTransaction
+from quire.remote.client.request_outcomes import UNANSWERED, Action, Request
 from quire.reports.info import PreparedInfo, TransactionState
 
-_LOST: Final = (ConnectionLost, StoreClosed)
-_ENDED: Final = (*_LOST, TransactionClosed)  # also at the calls after that
+NOBODY: Final = (
+    "the owner of the store has closed it, and nobody has taken over in time; nothing of this "
+    "operation took effect: try again later"
+)
+_LOOKS: Final = (Action.LOOK_UP, Action.LOOK_FOR)
+_ENDED: Final = (ConnectionLost, StoreClosed, TransactionClosed)  # also at the calls after that
 P = ParamSpec("P")
 R = TypeVar("R")
 _AGAIN: Final = (
@@ -79,18 +77,8 @@ _AGAIN: Final = (
 class Succession(Protocol):
     """The store whose transaction it is, as far as that is concerned."""
 
-    @property
-    def usable(self) -> bool:
-        """True if it is open, in the process that opened it."""
-
-    def has_owner_of(self, store: RemoteStore) -> bool:
-        """Return True if the owner is still the one that this joined store has, or had."""
-
-    def ask_no_more(self, lost: RemoteStore, error: Exception) -> None:
-        """An owner that refuses is closing."""
-
-    def next_owner(self, lost: RemoteStore, error: Exception) -> None:
-        """Wait until there is another one. Raises the error if there is none in time."""
+    def action_for(self, request: Request, store: RemoteStore, error: QuireError) -> Action:
+        """Return the action for a request that was lost with this error, once it can be done."""
 
     @property
     def prepared(self) -> Prepared:
@@ -300,11 +288,16 @@ class ElectedTransaction(TransactionCalls):
                 before = self._joined.integration.ledger_many(list(self._entries))
             self._inner.commit(timeout)
         except _ENDED as error:
-            self._end(error)
+            self._end(error, Request.COMMIT_WITH_ENTRIES if self._entries else Request.COMMIT)
         except (OutcomeUnknown, StoreFailed) as error:
-            if not self._entries or self._inner.state != TransactionState.IN_DOUBT.value:
-                raise  # the owner has told
-            self._find_out(error, before)
+            if self._inner.state != TransactionState.IN_DOUBT.value:
+                raise  # its owner knows the state
+            self._check_new(before)
+            request = Request.COMMIT_WITH_ENTRIES if self._entries else Request.COMMIT
+            action = self._store.action_for(request, self._joined, error)
+            if action not in _LOOKS:
+                raise
+            self._find_out(error, action)
 
     def rollback(self) -> None:
         if self._xid is not None:
@@ -312,43 +305,57 @@ class ElectedTransaction(TransactionCalls):
             return
         try:
             self._inner.rollback()
-        except _LOST:
-            if not self._store.usable:
+        except UNANSWERED as error:
+            action = self._store.action_for(Request.ROLLBACK, self._joined, error)
+            if action is not Action.RETURN:
                 raise
 
     def prepare(self, xid: str, timeout: Duration | None = None) -> None:
         since_us = time.time_ns() // 1000
+        self._xid = self._xid or xid  # first: an interrupt may come when it is prepared
         try:
             self._inner.prepare(xid, timeout)
         except _ENDED as error:
-            self._end(error)
+            self._end(error, Request.PREPARE)
         except OutcomeUnknown as error:
+            action = self._store.action_for(Request.PREPARE, self._joined, error)
+            if action not in _LOOKS:
+                raise
             found = self._listed(xid, error)
-            if found is None and not self._store.has_owner_of(self._joined):
-                self._end(error)
+            if found is None and action is Action.LOOK_UP:
+                self._lose(error)
             if found is None or found.prepared_us < since_us:  # of somebody else, it seems
                 raise
             self._outcome = TransactionState.PREPARED
-        self._xid = xid
+        finally:
+            if self.state != TransactionState.PREPARED.value:
+                self._xid = None
 
     # When the owner has ended
 
-    def _end(self, error: QuireError) -> NoReturn:
-        """Nothing of the transaction took effect; the error that says so (ET1)."""
+    def _end(self, error: QuireError, request: Request = Request.STEP) -> NoReturn:
+        """Raise the error of a request that took no effect, which ends the transaction."""
         if self._lost is not None:
             raise self._lost.with_traceback(None) from None
-        if isinstance(error, TransactionClosed) or not self._store.usable:
+        if isinstance(error, TransactionClosed):
+            raise error
+        action = self._store.action_for(request, self._joined, error)
+        if action is not Action.CONNECTION_LOST:
             raise error  # it is not the owner that has ended
-        self._store.ask_no_more(self._joined, error)
-        self.rollback()
+        self._lose(error)
+
+    def _lose(self, error: QuireError) -> NoReturn:
+        """Nothing of the transaction took effect, at this call and at each one after it (ET1)."""
+        with suppress(*UNANSWERED):  # whatever the owner answers, its end does it
+            self._inner.rollback()
         self._outcome = TransactionState.ROLLED_BACK
         self._lost = (
             error if isinstance(error, ConnectionLost) and error.late else ConnectionLost(_AGAIN)
         )
         raise self._lost from None
 
-    def _find_out(self, error: OutcomeUnknown | StoreFailed, before: Mapping[str, int]) -> None:
-        """Find out if a commit has been done (ET2)."""
+    def _check_new(self, before: Mapping[str, int]) -> None:
+        """Raise AlreadyCommitted if the ledger held an entry before the commit was sent."""
         for key, version in self._entries.items():
             if before.get(key, -1) >= version:
                 self._outcome = TransactionState.ROLLED_BACK
@@ -356,8 +363,10 @@ class ElectedTransaction(TransactionCalls):
                     f"the ledger holds {key!r} with version {before[key]} already: the "
                     "transaction's effect is there, and it is rolled back"
                 ) from None
+
+    def _find_out(self, error: QuireError, action: Action) -> None:
+        """Find out if a commit has been done (ET2)."""
         try:
-            self._store.next_owner(self._joined, error)
             now = self._store.integration.ledger_many(list(self._entries))
         except QuireError:
             raise error from None
@@ -365,14 +374,13 @@ class ElectedTransaction(TransactionCalls):
             self._outcome = TransactionState.COMMITTED
             return
         undone = any(now.get(key, -1) < version for key, version in self._entries.items())
-        if undone and not self._store.has_owner_of(self._joined):
-            self._end(error)
+        if undone and action is Action.LOOK_UP:
+            self._lose(error)
         raise error
 
-    def _listed(self, xid: str, error: OutcomeUnknown) -> PreparedInfo | None:
-        """Ask the next owner for the xid. Raises the error if it cannot be asked."""
+    def _listed(self, xid: str, error: QuireError) -> PreparedInfo | None:
+        """Ask the owner there is now for the xid. Raises the error if it cannot be asked."""
         try:
-            self._store.next_owner(self._joined, error)
             return next((info for info in self._store.prepared.list() if info.xid == xid), None)
         except QuireError:
             raise error from None
@@ -384,12 +392,13 @@ class ElectedTransaction(TransactionCalls):
             try:
                 (self._inner.commit if commit else self._inner.rollback)()
                 return
-            except _LOST:
-                if not self._store.usable:
-                    raise
-            except OutcomeUnknown as error:
-                decided = self._listed(xid, error) is None
-                if self._store.has_owner_of(self._joined):
+            except UNANSWERED as error:
+                action = self._store.action_for(Request.OWN_DECISION, self._joined, error)
+                if action is Action.LOOK_UP:
+                    decided = self._listed(xid, error) is None
+                elif action is Action.CONNECTION_LOST and isinstance(error, StoreClosed):
+                    raise ConnectionLost(NOBODY) from None
+                elif action is not Action.REPEAT:
                     raise
         if not decided:
             prepared = self._store.prepared
