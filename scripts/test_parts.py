@@ -11,10 +11,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+ROOT = Path(__file__).resolve().parents[1]
 IN_ALL = ("--forms", "all", "--cases", "all")
 # Mostly waiting for other processes.
 PROCESSES = ("tests/remote", "tests/aio")
 FORMS = ("tests/behaviour",)
+# Other files need not be read for the tests with this mark.
+ENGINE_CRASH = tuple(
+    str(path.relative_to(ROOT))
+    for path in sorted((ROOT / "tests/engine").glob("test_*.py"))
+    if "mark.crash" in path.read_text()
+)
 # What stands around the engine.
 AROUND = ("tests/archive", "tests/coordination", "tests/crash", "tests/examples", "tests/spark")
 FRAMEWORKS = ("tests/frameworks", "tests/test_deployment.py")
@@ -64,7 +71,7 @@ QUICK = {
     "processes": TestsOfPart(PROCESSES, "not long and not spark"),
     "forms": TestsOfPart(FORMS, "not long and not spark"),
     "engine-crash": TestsOfPart(
-        ("tests/engine",), "not long and not spark and crash", on_disk=True
+        ENGINE_CRASH, "not long and not spark and crash", on_disk=True
     ),
     "engine": TestsOfPart(("tests/engine",), "not long and not spark and not crash", on_disk=True),
     "around": TestsOfPart(AROUND, "not long and not spark", on_disk=True),
