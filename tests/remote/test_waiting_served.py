@@ -276,6 +276,34 @@ def test_a_client_goes_as_something_comes(
         eventually(lambda: waiters.waiting == 0)
 
 
+def test_the_next_get_waits_before_the_first_is_noted(
+    waiters: Waiters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection whose get another thread has answered may have the next one put aside first."""
+    server, late = waiters.server, list[Callable[[], None]]()
+    post = server._post
+
+    def post_late(errand: Callable[[], None]) -> None:
+        is_note = getattr(errand, "func", None) == server._note_tried
+        (late.append if is_note else post)(errand)
+
+    monkeypatch.setattr(server, "_post", post_late)
+    stream = waiters.wait(get_many("work", LONG))
+    waiters.owner.put("work", b"1")
+    assert has_message(stream.next())
+    eventually(lambda: late)
+    stream.send(get(1, "work", LONG))
+    eventually(lambda: waiters.waiting == 2)  # the first is not noted yet
+    for errand in late:
+        post(errand)
+    eventually(lambda: waiters.waiting == 1)
+    [second] = server._waiting_gets.all()
+    assert second.requester.get is second  # so the end of its client, and the close, find it
+    stream.close()
+    eventually(lambda: waiters.waiting == 0)
+    assert waiters.owner.get("work") is not None
+
+
 def test_requests_behind_a_get_that_waits(waiters: Waiters) -> None:
     """CL1: they are read and answered after it, as they came."""
     stream = waiters.wait(get(1, "work", LONG) + commit(1, 0) + get(2, "work", 0.0))
