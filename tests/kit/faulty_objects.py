@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from random import Random
@@ -16,17 +16,27 @@ Result = TypeVar("Result")
 
 REFUSALS: Final = ("429 Too Many Requests", "500 Internal Server Error", "503 Slow Down")
 SLOW_SECONDS: Final = 2.0
+# What the tries of an operation draw at most, and of another one that comes between them.
+DRAWS: Final = 100
 
 
 class FaultyObjects:
     """Other objects, of whose requests a share fails: unanswered, refused, or with a lost answer.
 
     With `late` a request whose answer was lost may be done when others have been. `faults` counts
-    what struck.
+    what struck. With `most` no more than so many strike among `DRAWS`: fewer than an operation's
+    tries, each of which fails by one, let it succeed whatever the seed.
     """
 
     def __init__(
-        self, objects: Objects, env: Env, seed: int, *, share: float = 0.1, late: bool = False
+        self,
+        objects: Objects,
+        env: Env,
+        seed: int,
+        *,
+        share: float = 0.1,
+        late: bool = False,
+        most: int = DRAWS,
     ) -> None:
         self.url = objects.url
         self.share = share
@@ -35,6 +45,8 @@ class FaultyObjects:
         self._env = env
         self._random = Random(seed)
         self._late = late
+        self._most = most
+        self._latest: deque[bool] = deque(maxlen=DRAWS - 1)  # whether each struck
         self._under_way: list[Callable[[], object]] = []
 
     def create(self, name: str, data: ObjectBytes) -> bool:
@@ -97,7 +109,9 @@ class FaultyObjects:
         return request()
 
     def _strikes(self) -> bool:
-        return self._random.random() < self.share
+        strikes = self._random.random() < self.share and sum(self._latest) < self._most
+        self._latest.append(strikes)
+        return strikes
 
     def _fail(self, fault: str) -> None:
         self.faults[fault] += 1
