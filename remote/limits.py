@@ -34,6 +34,7 @@ assert FIRST_RECEIVE_BYTES <= MAX_HELLO_BYTES <= RECEIVE_BYTES <= FIRST_BUFFER_B
 MAX_CONNECTIONS = 4096  # of one owner; its files count against the same limit of the system
 KEPT_FILES = 128  # of that limit, for all else that the owner opens
 MAX_IDLE_CHANNELS = 4  # that a client keeps open for its next transactions
+MAX_STREAMS = 1024  # transactions that a connection has open at a time
 LAST_STREAM = (1 << 32) - (1 << 20)  # a connection that has come so far is for no more requests
 MAX_AWAITED = 10_000  # sources that a connection awaits
 REMEMBERED_DECISIONS = 256  # of prepared transactions, the latest, for clients that ask again

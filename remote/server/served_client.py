@@ -1,9 +1,9 @@
-"""A served client: one connection at the owner, what comes by it, and its open transaction.
+"""A served client: a stream of a connection at the owner, what comes by it, and its transaction.
 
 SS1. Whatever comes, the answer is a result or an error; nothing a client sends ends the owner.
-SS2. A request that names a transaction reaches that one or none.
-SS3. When the connection ends, its open transaction is rolled back; also when messages that it took
-    cannot be delivered, so that no commit counts them as read. What is prepared is not the
+SS2. A request of a transaction reaches that one or none (see `OpenStreams`).
+SS3. When the connection ends, its open transactions are rolled back; one also when messages that it
+    took cannot be delivered, so that no commit counts them as read. What is prepared is not the
     client's any more (see `undecided`).
 SS4. What fails inside the owner, other than on purpose, is told with what became of the transaction
     that the request named, as the store tells it; a change that is no transaction's may have taken
@@ -42,7 +42,6 @@ from quire.errors import (
     RemoteError,
     StoreClosed,
     StoreFailed,
-    TransactionClosed,
 )
 from quire.interface.store import Store
 from quire.interface.transaction import Transaction
@@ -54,15 +53,14 @@ from quire.remote.limits import HEAVY_BYTES
 from quire.remote.wire.delivered_messages import Answer, message_answer, short_message
 from quire.remote.wire.failures import describe_error, error_from_elsewhere
 from quire.remote.wire.named_calls import (
-    CALLS,
     STEPS,
     HoldingStore,
     WaitingStep,
     answer_call,
     answer_step,
     arguments_of,
-    changes,
     encode_result,
+    request_row,
 )
 from quire.remote.wire.payload_streams import (
     ABANDON,
@@ -77,6 +75,7 @@ from quire.remote.wire.protocol import (
     ADD,
     AWAIT,
     CALL,
+    CANCEL,
     COMMIT,
     COMMIT_FRAME,
     CONNECTION,
@@ -107,6 +106,7 @@ from quire.reports.info import TransactionState
 from quire.rows.open_block import check_block
 
 from .awaited_sources import AwaitedSources
+from .open_streams import OpenStreams
 from .taken_puts import ServedPuts, TakenPuts, message_fields
 from .undecided import Undecided
 from .waiting_gets import AwaitingTransaction, WaitingGet
@@ -115,7 +115,7 @@ _DECISIONS: Final = {decision.value: decision for decision in Decision}
 _CLOSING: Final = "the owner has closed the store: open it again"
 _LONG: Final = (CALL, STEP)
 _ANSWERED: Final = frozenset({PUT, GET, COMMIT, ROLLBACK, CALL, STEP, PING})
-_UNANSWERED: Final = frozenset({ADD, TELL, AWAIT})
+_UNANSWERED: Final = frozenset({ADD, TELL, AWAIT, CANCEL})
 _stream_of: Final = STREAM.unpack_from
 _IN_DOUBT: Final = TransactionState.IN_DOUBT.value
 _MAY_STAND: Final = (TransactionState.COMMITTED.value, _IN_DOUBT)
@@ -174,44 +174,50 @@ class TransactionRest(Struct):
     wait: float | None = None  # seconds, for room
 
 
+class Closing(Protocol):
+    """The server, which may be closing."""
+
+    is_closing: bool
+
+
 class MustWait(BaseException):
     """The request waits for other clients, and this thread may not."""
 
 
 class ServedClient:
-    """Answers the requests of one connection, one after another."""
+    """Answers the requests of one stream, one after another, or those outside of transactions."""
 
     def __init__(
         self,
+        streams: OpenStreams,
+        awaited: AwaitedSources,
         store: ServedStore,
         undecided: Undecided,
         client: str,
-        is_closing: Callable[[], bool],
+        server: Closing,
         waiting: Callable[[], AbstractContextManager[None]],
-        ready: Callable[[str], None],
         when_failed: Callable[[], None] = lambda: None,
     ) -> None:
-        """`waiting`: a block in which a request waits for others. `ready`: of `AwaitedSources`.
+        """`waiting`: a block in which a request waits for others.
 
         `when_failed` is called after an answer that the store has failed.
         """
+        self._streams = streams
+        self._awaited = awaited
         self._when_failed = when_failed
         self._store = store
         self._undecided = undecided
         self._client = client
-        self._is_closing = is_closing
+        self._server = server
         self.waiting = waiting
         self._transaction: ServedTransaction | None = None
-        self._number = 0  # of its stream
-        self._latest = 0  # stream that was begun
-        self._stream = 0  # of the request
+        self.stream = 0  # of the request
         self._puts = TakenPuts(self)
         self._alone: ServedTransaction | None = None  # of a message alone, which waits for room
         self._delivering = False  # messages are taken, and on their way to the client
         self._named: ServedTransaction | None = None  # that the request names
         self._doing = ""  # the change that it asks for
         self._holds = False  # subscriptions that end with it
-        self._awaited = AwaitedSources(store, ready)
         self._short: dict[int, Callable[[Bytes], Answers]] = {
             PUT: self._put,
             ADD: self._add,
@@ -220,6 +226,7 @@ class ServedClient:
             ROLLBACK: self._rollback,
             AWAIT: self._await,
             PING: self._ping,
+            CANCEL: self._cancel,
             CALL: self._call,
             STEP: self._ask_step,
             TELL: self._tell,
@@ -245,21 +252,16 @@ class ServedClient:
         """Answer a frame (SS1)."""
         self._delivering = False
         self._named, self._doing = None, ""
-        self._stream = _stream_of(data)[0]
-        latest = self._latest
         try:
-            if self._is_closing():
+            if self._server.is_closing:
                 raise StoreClosed(_CLOSING)
             action = self._short.get(data[4])
             if action is None:
                 raise RemoteError(f"a message of kind {data[4]} is no request")
             return action(data)
-        except MustWait:  # it is answered by another thread, from its beginning
-            if self._number != self._latest:
-                self._latest = latest
-            raise
         except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
-            return self._failed(error)
+            failed = self._failed(error)
+            return failed if _is_answered(data) else None
 
     def try_again(self, get: WaitingGet) -> Answers:
         """Answer a get that was put aside, if it finds something now; else return it."""
@@ -281,7 +283,7 @@ class ServedClient:
     def _answer_get(self, get: WaitingGet, take: Callable[[], Any]) -> Answers:
         self._delivering = False
         self._named, self._doing = cast("ServedTransaction", get.transaction), ""
-        self._stream = get.stream
+        self.stream = get.stream
         try:
             found = take()
             return get if found is get else get.encode(found)  # type: ignore[no-any-return]
@@ -299,20 +301,22 @@ class ServedClient:
                 transaction.end_by(StoreClosed, reason, wait=True)
 
     def close(self) -> None:
-        """Roll back what is open (SS3)."""
-        self._awaited.close()
+        """Roll back what is open (SS3), and end what is to end with the client."""
+        self._roll_back()
+        if self._holds and not self._server.is_closing:
+            self._store.let_go_of(self)
+
+    def _roll_back(self) -> None:
         transaction = self._leave()
         if transaction is not None and _state(transaction) is not TransactionState.PREPARED:
             with contextlib.suppress(QuireError):
                 transaction.rollback()
-        if self._holds and not self._is_closing():
-            self._store.let_go_of(self)
 
     # Short requests
 
     def _put(self, data: Bytes) -> bytes:
         self._doing = "a commit"
-        self._begin_stream()
+        self._streams.begin_call(self.stream)
         start = PUT_HEAD.size + PUT_HEAD.unpack_from(data)[3]
         if start > len(data):
             raise RemoteError("a put is cut off in its queue's name")
@@ -326,8 +330,8 @@ class ServedClient:
             message_id = self._put_where_room_is_made(queue, payload)
         if isinstance(message_id, PutId):
             answer: Header = {"id": int(message_id), "expires_by": message_id.expires_by}
-            return b"".join(encode_call(RESULT, self._stream, {**answer, "state": None}))
-        return NUMBER_FRAME.pack(8, ID, self._stream, message_id)
+            return b"".join(encode_call(RESULT, self.stream, {**answer, "state": None}))
+        return NUMBER_FRAME.pack(8, ID, self.stream, message_id)
 
     def _put_where_room_is_made(self, queue: str, payload: bytes) -> int:
         """Put a message, waiting for room; the end of the client ends that."""
@@ -337,43 +341,47 @@ class ServedClient:
             with self.waiting(), transaction:
                 message_id = transaction.put(queue, payload)
             return PutId.of(int(message_id), message_id.expires_by)
+        except MustWait:  # another thread answers it, from its beginning
+            self._streams.latest = self.stream - 1
+            raise
         finally:
             self._alone = None
             transaction.rollback()  # if it is open: this thread may not wait
 
     def _add(self, data: Bytes) -> None:
-        self._puts.add(data, self._number)
+        if self is not self._streams.calls:  # else its transaction has ended
+            self._puts.add(data)
 
     def _get(self, data: Bytes) -> Answers:
         *_, seconds = GET_HEAD.unpack_from(data)
         source = str(data[GET_HEAD.size :], "utf-8")
-        transaction = self.transaction_of(self._stream)
+        transaction = self.open_transaction()
         message = transaction.get(source)
         if message is None and seconds != 0:
             seconds, take = check_timeout(seconds), partial(transaction.get, source)
             encode = partial(self._encode_short, source)
-            return WaitingGet(self._stream, transaction, source, seconds, take, encode)
+            return WaitingGet(self.stream, transaction, source, seconds, take, encode)
         return self._encode_short(source, message)
 
     def _encode_short(self, source: str, message: Message | None) -> Answers:
         if message is None:
-            return HEAD.pack(0, NOTHING, self._stream)
+            return HEAD.pack(0, NOTHING, self.stream)
         self._delivering = True
         if message.queue != source.partition("/")[0]:  # by an alias: the answer has to say
             return self._frames(iter([message_answer(message)]))
-        return short_message(message, self._stream) or self._frames(iter([message_answer(message)]))
+        return short_message(message, self.stream) or self._frames(iter([message_answer(message)]))
 
     def _commit(self, data: Bytes) -> Answers:
         self._doing = "a commit"
         *_, puts, seconds = COMMIT_FRAME.unpack(data)
-        transaction = self.transaction_of(self._stream)
+        transaction = self.open_transaction()
         wait = None if math.isnan(seconds) else seconds
         self._puts.take_kept(self._transaction, wait)
         self._puts.check(puts)
         self._when_there_is_room(transaction.commit, wait)
         placing = self._puts.placing
         self._leave()
-        short = placing.short_answer(self._stream)
+        short = placing.short_answer(self.stream)
         if short is not None:
             return short
         answer: Header = {"placed": placing.answer(), "limits": placing.limits()}
@@ -381,54 +389,55 @@ class ServedClient:
 
     def _rollback(self, data: Bytes) -> Answers:
         HEAD.unpack(data)
-        transaction = self.transaction_of(self._stream)
+        transaction = self.open_transaction()
         self._leave()
         transaction.rollback()
-        return b"".join(encode_call(RESULT, self._stream, {"state": None}))
+        return b"".join(encode_call(RESULT, self.stream, {"state": None}))
 
     def _await(self, data: Bytes) -> None:
         self._awaited.add(str(data[HEAD.size :], "utf-8"))
 
+    def _cancel(self, data: Bytes) -> None:
+        self._roll_back()
+
     def _ping(self, data: Bytes) -> bytes:
         number = NUMBER_FRAME.unpack(data)[3]
-        return NUMBER_FRAME.pack(8, PONG, self._stream, number)
+        return NUMBER_FRAME.pack(8, PONG, self.stream, number)
 
     # Requests with a header
 
     def _call(self, data: Bytes) -> Answers:
-        self._begin_stream()
+        self._streams.begin_call(self.stream)
         return self._frames(self._make_call(decode_call(data)))
 
     def _ask_step(self, data: Bytes) -> Answers:
         frame = decode_call(data)
         op = field(frame.header, "op", str)
-        if op not in STEPS and op not in self._operations:
-            raise RemoteError(f"a transaction of the store has no operation {op!r:.100}")
-        if changes(op):
+        if request_row(STEP, op).facts.changes:
             self._doing = op
-        found = self._step(self.transaction_of(self._stream), op, frame)
+        found = self._step(self.open_transaction(), op, frame)
         return found if isinstance(found, WaitingGet) else self._frames(found)
 
     def _tell(self, data: Bytes) -> None:
         """Begin the next transaction as the client describes it."""
         header = decode_call(data).header
-        number = self._stream
-        if field(header, "op", str) != "begin" or number <= self._latest or self._transaction:
+        request_row(TELL, field(header, "op", str))
+        if self._transaction:
             raise RemoteError("only what begins a new transaction is told")
         large = check_flag("large", header.get("large", False))
         durable = check_flag("durable", header.get("durable", True))
-        self._begin(number, _lifetime(header), large, check_owner(header.get("owner")), durable)
+        self._begin(_lifetime(header), large, check_owner(header.get("owner")), durable)
 
     def _make_call(self, frame: Frame) -> Iterator[Answer]:
         op = field(frame.header, "op", str)
-        if changes(op):
+        row = request_row(CALL, op)
+        if row.facts.changes:
             self._doing = op
         if op in _DECISIONS:
             return self._undecided.answer(_DECISIONS[op], frame.header)
         if op == READ_CHUNK:
             return iter([answer_chunk(self._store, frame.header)])
-        call = CALLS.get(op)
-        if call is not None and call.facts.held:
+        if row.facts.held:
             self._holds |= arguments_of(frame.header).get("durable", False) is False
         return answer_call(self._store, op, frame.header, self)
 
@@ -441,7 +450,7 @@ class ServedClient:
         found = answer_step(transaction, STEPS[op], frame.header, self.waiting)
         if isinstance(found, WaitingStep):
             source, seconds, take, nothing = found
-            encode, stream = self._encode_call, self._stream
+            encode, stream = self._encode_call, self.stream
             return WaitingGet(
                 stream, transaction, source, seconds, take, encode, nothing, is_heavy=True
             )
@@ -545,46 +554,35 @@ class ServedClient:
 
     # Inside
 
-    def transaction_of(self, number: int) -> ServedTransaction:
-        """The transaction that a request names, begun if it is a new one (SS2)."""
+    def open_transaction(self) -> ServedTransaction:
+        """The transaction of this stream, begun if it is not yet (SS2, PR2)."""
         transaction = self._transaction
-        if number == self._number and transaction is not None:
-            self._named = transaction
-            return transaction
-        if number <= self._latest:
-            raise TransactionClosed(f"transaction {number} of this connection has ended")
-        if transaction is not None:
-            raise RemoteError(f"transaction {self._number} of this connection has not ended")
-        return self._begin(number)
-
-    def _begin_stream(self) -> None:
-        """A stream of one request begins (PR2). Raises RemoteError if it is none."""
-        if self._stream <= self._latest:
-            raise RemoteError(
-                f"stream {self._stream} of this connection was begun before: a call has its own"
-            )
-        self._latest = self._stream
+        if transaction is None:
+            return self._begin()
+        self._named = transaction
+        return transaction
 
     def _begin(
         self,
-        number: int,
         timeout: Duration | None = None,
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,
     ) -> ServedTransaction:
+        if self is self._streams.calls:
+            raise self._streams.refusal(self.stream)
         self._transaction = transaction = self._store.transaction(
             timeout, large, owner or self._client, durable
         )
         transaction.put_timeout = 0.0  # see `TakenPuts.take_kept`
         self._named = transaction
-        self._number = self._latest = number
         return transaction
 
     def _leave(self) -> ServedTransaction | None:
         """The client's transaction, which is its no more."""
         transaction, self._transaction = self._transaction, None
         self._puts = TakenPuts(self)
+        self._streams.end(self)
         return transaction
 
     def end_transaction(self) -> None:
@@ -611,7 +609,7 @@ class ServedClient:
     def _frames(self, answers: Iterator[Answer]) -> Iterator[list[Bytes]]:
         try:
             for header, bodies in answers:
-                yield encode_call(RESULT, self._stream, {**header, "state": self._state()}, bodies)
+                yield encode_call(RESULT, self.stream, {**header, "state": self._state()}, bodies)
         except GeneratorExit:
             raise
         except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
@@ -625,15 +623,17 @@ class ServedClient:
             error = RemoteError(f"a message cannot be read: {error}")
         on_purpose = isinstance(error, QuireError)
         if self._delivering or not on_purpose:
-            self.close()  # what was taken did not arrive, or nobody knows what happened
+            self._roll_back()  # what was taken did not arrive, or nobody knows what happened
         taken, state = self._puts.count, self._state()
+        if state is None:
+            self._streams.end(self)  # it has not begun
         if self._named is not None:  # it may have left the client
             state = _state_for_error(self._named)
         if not on_purpose:  # (SS4)
             stands = self._named is None or state in _MAY_STAND
             error = error_from_elsewhere(error, self._doing if stands else "")
         header = {**describe_error(error), "state": state, "taken": taken}
-        return b"".join(encode_call(RESULT, self._stream, header))
+        return b"".join(encode_call(RESULT, self.stream, header))
 
     def _state(self) -> str | None:
         """The transaction's state for the client; None when there is none any more."""
@@ -641,11 +641,11 @@ class ServedClient:
             return None
         state = _state(self._transaction)
         if state is not TransactionState.OPEN:
-            self.close()
+            self._roll_back()
         return state.value
 
 
-def is_answered(data: Bytes) -> bool:
+def _is_answered(data: Bytes) -> bool:
     """Return True if the client waits for an answer to the frame.
 
     It waits for none to one that is the connection's and not known here (PR6).

@@ -32,7 +32,8 @@ from quire.remote.wire.protocol import (
 from quire.remote.wire.sockets import close, now, refuse_more, send_all, shut
 from quire.remote.wire.wire_connection import Side, WireConnection
 
-from .served_client import Answers, MustWait, ServedClient, is_answered
+from .open_streams import OpenStreams
+from .served_client import Answers, MustWait, ServedClient
 from .waiting_gets import WaitingGet
 
 _COMMITS: Final = (PUT, COMMIT)
@@ -46,10 +47,8 @@ class Gone(Exception):
 class Admission(Protocol):
     """The server, as far as a connection that begins has to do with it."""
 
-    def admit(
-        self, connection: ServedConnection, hello: Header
-    ) -> tuple[Header, ServedClient | None]:
-        """The answer to a hello, and what answers the requests. Raises QuireError."""
+    def admit(self, connection: ServedConnection, hello: Header) -> tuple[Header, OpenStreams]:
+        """The answer to a hello, and the connection's streams. Raises QuireError."""
 
 
 class Rest(NamedTuple):
@@ -69,6 +68,7 @@ class ServedConnection:
         "_connection",
         "_ready",
         "_refuses",
+        "_streams",
         "_wire",
         "client",
         "closed",
@@ -95,7 +95,8 @@ class ServedConnection:
         self.closed = False
         self.role: Role | None = None  # once it was admitted
         self.is_client = False  # the first connection of a client that the owner is open for
-        self.client: ServedClient | None = None
+        self._streams: OpenStreams | None = None  # likewise
+        self.client: ServedClient | None = None  # what answers the request that is under way
         self._ready: deque[str] = deque()  # sources whose READY is to be sent
 
     @property
@@ -118,12 +119,12 @@ class ServedConnection:
             if not count:
                 raise Gone
             frame = wire.received(count)
-            client = self.client
-            if client is None:
+            if self._streams is None:
                 frame = self._admit(frame)
-                client = self.client
+            streams = self._streams
             while frame is not None:
-                assert client is not None
+                assert streams is not None
+                client = self.client = streams.client_of(frame)
                 if client.is_heavy(frame):
                     return Rest(frame=frame)
                 if frame[4] in _COMMITS:
@@ -147,7 +148,7 @@ class ServedConnection:
             answer = self.client.answer(frame)
         except MustWait:
             return Rest(frame=frame)
-        return self.reply(answer) if is_answered(frame) else None
+        return self.reply(answer)
 
     def reply(self, answer: Answers) -> Rest | WaitingGet | None:
         """Send an answer without waiting; what is left to do. Raises Gone."""
@@ -196,12 +197,13 @@ class ServedConnection:
             while frame is not None:
                 if self.gone:
                     raise Gone
-                answer = self.client.answer(frame)
+                assert self._streams is not None
+                client = self.client = self._streams.client_of(frame)
+                answer = client.answer(frame)
                 if isinstance(answer, WaitingGet):
                     answer.requester = self
                     return answer
-                if is_answered(frame):
-                    self._send(answer)
+                self._send(answer)
                 frame = self._wire.next()
         except RemoteError as error:
             self._refuse(error)
@@ -235,7 +237,7 @@ class ServedConnection:
         if frame is not None:
             try:
                 hello = wire.hello_of(frame)
-                answer, self.client = self._admission.admit(self, hello)
+                answer, self._streams = self._admission.admit(self, hello)
             except QuireError as error:
                 self._refuse(error)
             wire.accept(hello, answer)
@@ -283,8 +285,8 @@ class ServedConnection:
             return
         self.closed = True
         try:
-            if self.client is not None:
-                self.client.close()
+            if self._streams is not None:
+                self._streams.close()
         finally:
             close(self._connection)
 

@@ -59,7 +59,7 @@ from quire.remote.limits import (
 from quire.remote.wire import protocol
 from quire.remote.wire.sockets import accept, close, file_limit
 
-from . import served_client, served_connection, waiting_gets
+from . import awaited_sources, open_streams, served_client, served_connection, waiting_gets
 from .entrance import Entrance
 from .signals import SignalFlag
 from .undecided import Undecided
@@ -67,6 +67,7 @@ from .undecided import Undecided
 if TYPE_CHECKING:
     from quire.remote.wire.protocol import Header
 
+    from .open_streams import OpenStreams
     from .served_client import Answers, ServedClient, ServedStore
     from .served_connection import Rest, ServedConnection
     from .waiting_gets import Outcome, WaitingGet
@@ -302,7 +303,7 @@ class StoreServer:
             return ""
         return f"; process {os.getpid()}, the owner, could have more open files (ulimit -n)"
 
-    def admit(self, connection: ServedConnection, hello: Header) -> tuple[Header, ServedClient]:
+    def admit(self, connection: ServedConnection, hello: Header) -> tuple[Header, OpenStreams]:
         """A client says hello."""
         if hello.get("epoch") not in (None, self.epoch):
             raise ConnectionLost("the store was opened again since: open it here again too")
@@ -323,15 +324,22 @@ class StoreServer:
                 and hello.get("process_id") not in self.own_helpers
             )
             self._clients += connection.is_client
-        client = served_client.ServedClient(
-            self._store,
-            self._undecided,
-            _client_name(hello),
-            lambda: self.is_closing,
-            lambda: self._waiting_on(connection),
-            lambda source: self._tell_ready(connection, source),
-            self.when_failed,
-        )
+        ready = partial(self._tell_ready, connection)
+        awaited = awaited_sources.AwaitedSources(self._store, ready)
+        name = _client_name(hello)
+
+        def make(streams: OpenStreams) -> ServedClient:
+            return served_client.ServedClient(
+                streams,
+                awaited,
+                self._store,
+                self._undecided,
+                name,
+                self,
+                lambda: self._waiting_on(connection),
+                self.when_failed,
+            )
+
         answer = {
             "op": "hello",
             "epoch": self.epoch,
@@ -340,7 +348,7 @@ class StoreServer:
             "process_id": os.getpid(),
             "fixed": self._store.fixed_options,
         }
-        return answer, client
+        return answer, open_streams.OpenStreams(make, awaited)
 
     def when_failed(self) -> None:
         """Give way if the store has failed (SV5); called by any thread."""

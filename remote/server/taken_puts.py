@@ -58,8 +58,8 @@ class Takes(Protocol):
     def commit_timeout(self) -> float:
         """Seconds."""
 
-    def transaction_of(self, number: int) -> ServedPuts:
-        """The transaction of this number, begun if it is new."""
+    def open_transaction(self) -> ServedPuts:
+        """The transaction of the stream, begun if it is not yet."""
 
     def end_transaction(self) -> None:
         """Roll it back."""
@@ -81,17 +81,17 @@ class TakenPuts:
         """The messages that are being put as streams."""
         return ServedStreams(self.placing, self._client.waiting)
 
-    def add(self, data: Bytes, current: int) -> None:
-        """Puts, which nobody waits for an answer of (TP1). `current`: the latest transaction."""
-        _, _, number, first = ADD_HEAD.unpack_from(data)
-        if self._kept and number == current:
+    def add(self, data: Bytes) -> None:
+        """Puts, which nobody waits for an answer of (TP1)."""
+        *_, first = ADD_HEAD.unpack_from(data)
+        if self._kept:
             self._keep(data, ADD_HEAD.size)
             return
-        if first != (self.count if number == current else 0):
+        if first != self.count:
             return  # it follows one that was refused
         self._refusal = None
         self.size += len(data)
-        refused_at = self._take_from(number, data, ADD_HEAD.size)
+        refused_at = self._take_from(data, ADD_HEAD.size)
         if _has_remedy(self._refusal):
             self._keep(data, refused_at)
 
@@ -113,21 +113,21 @@ class TakenPuts:
             kept, self._kept = self._kept, []
             try:
                 for data, start in kept:
-                    _, _, number, first = ADD_HEAD.unpack_from(data)
+                    *_, first = ADD_HEAD.unpack_from(data)
                     if start == ADD_HEAD.size and first != self.count:
                         return
                     self._refusal = None
                     transaction.put_timeout = max(0.0, deadline - time.monotonic())
-                    if self._take_from(number, data, start) < len(data):
+                    if self._take_from(data, start) < len(data):
                         return
             finally:
                 transaction.put_timeout = 0.0
 
-    def _take_from(self, number: int, data: Bytes, start: int) -> int:
+    def _take_from(self, data: Bytes, start: int) -> int:
         """The puts of a frame from there on; where the one begins that is refused, or the end."""
         at, end = start, len(data)
         try:
-            transaction = self._client.transaction_of(number)
+            transaction = self._client.open_transaction()
             while at < end:
                 size, form, length = ENTRY.unpack_from(data, at)
                 name = at + ENTRY.size

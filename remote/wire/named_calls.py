@@ -2,6 +2,10 @@
 
 The rows are those of the interface (`quire.calls.call_table`): of `Store`, of what it has by
 subject, and of what joined stores need besides.
+
+NC1. Whatever a client may request is a row of `REQUESTS`: a frame without a header by its kind, the
+    others by their kind and operation. What has no row is refused. Only what is the connection's
+    has none: its hello and PING.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from quire.arguments import check_wait
 from quire.batches.delivered_messages import Messages
-from quire.calls.call_table import CallRow, calls_of, change
+from quire.calls.call_table import CallRow, Facts, calls_of, change
 from quire.errors import RemoteError
 from quire.interface.integration import Integration, TransactionIntegration
 from quire.interface.namespaces import Admin, Cron, Delayed, Listeners, Prepared, States
@@ -32,7 +36,22 @@ from .delivered_messages import (
     read_message,
     read_messages,
 )
-from .protocol import Decision, Frame, Header
+from .payload_streams import ABANDON, FINISH, PUT_CHUNK, PUT_WHOLE, READ_CHUNK, Chunks
+from .protocol import (
+    ADD,
+    AWAIT,
+    CALL,
+    CANCEL,
+    COMMIT,
+    GET,
+    PUT,
+    ROLLBACK,
+    STEP,
+    TELL,
+    Decision,
+    Frame,
+    Header,
+)
 from .values import read
 
 
@@ -82,12 +101,52 @@ STEPS: Final[Mapping[str, CallRow]] = {
 
 FAILED: Final = "failed"  # which a store has as a property
 _GETS: Final = ("get", "get_many")  # of whatever comes next, unless they choose
-_ENDING: Final = frozenset({"commit", "prepare", *(decision.value for decision in Decision)})
+BEGIN: Final = "begin"  # by TELL
+
+
+def _row(method: Callable[..., Any], path: str = "", *, changes: bool = False) -> CallRow:
+    """The row of a method that has an encoding of its own."""
+    return CallRow(method, Facts(changes, False), path)
+
+
+_PUT: Final = _row(Transaction.put)
+_COMMIT: Final = _row(Transaction.commit, changes=True)
+_ROLLBACK: Final = _row(Transaction.rollback)
+REQUESTS: Final[Mapping[tuple[int, str], CallRow]] = {
+    **{(CALL, op): row for op, row in CALLS.items()},
+    (CALL, FAILED): _row(vars(Store)[FAILED].fget),
+    (CALL, READ_CHUNK): _row(Chunks.chunk),
+    (CALL, Decision.COMMIT.value): _row(Prepared.commit, "prepared", changes=True),
+    (CALL, Decision.ROLLBACK.value): _row(Prepared.rollback, "prepared", changes=True),
+    **{(STEP, op): row for op, row in STEPS.items()},
+    **dict.fromkeys([(STEP, op) for op in (PUT_CHUNK, PUT_WHOLE, FINISH, ABANDON)], _PUT),
+    **dict.fromkeys([(STEP, op) for op in ("put_once", "puts")], _PUT),
+    (STEP, "put_many_once"): _row(Transaction.put_many),
+    (STEP, "commit"): _COMMIT,
+    (STEP, "prepare"): _row(Transaction.prepare, changes=True),
+    (TELL, BEGIN): _row(Store.transaction),
+    (PUT, ""): _row(Store.put, changes=True),
+    (ADD, ""): _PUT,
+    (GET, ""): STEPS["get"],
+    (COMMIT, ""): _COMMIT,
+    (ROLLBACK, ""): _ROLLBACK,
+    (CANCEL, ""): _ROLLBACK,
+    (AWAIT, ""): _row(Integration.when_ready, "integration"),
+}
+"""Each kind of frame with each operation that it may have (NC1)."""
+
+
+def request_row(kind: int, op: object) -> CallRow:
+    """Return the row of a request with a header. Raises RemoteError if there is none."""
+    row = REQUESTS.get((kind, op)) if isinstance(op, str) and op else None
+    if row is None:
+        raise RemoteError(f"the owner of the store knows no operation {op!r:.100}")
+    return row
 
 
 def changes(op: str) -> bool:
-    """Return True if an operation changes something, so that it matters if it took effect."""
-    return op in _ENDING or (op in CALLS and CALLS[op].facts.changes)
+    """Return True if a call changes something, so that it matters if it took effect."""
+    return request_row(CALL, op).facts.changes
 
 
 def arguments_of(header: Header) -> dict[str, Any]:
@@ -103,9 +162,7 @@ def answer_call(store: Store, op: str, header: Header, holder: object) -> Iterat
     if op == FAILED:
         yield {"result": store.failed}, ()
         return
-    call = CALLS.get(op)
-    if call is None:
-        raise RemoteError(f"the owner of the store knows no operation {op!r:.100}")
+    call = CALLS[op]
     arguments = arguments_of(header)
     values = call.decode_arguments(
         {**arguments, "holder": holder} if call.facts.held else arguments

@@ -29,6 +29,7 @@ the same from version 6 on. From then on the client sends requests, and reads th
 | ROLLBACK | - |
 | AWAIT | the source |
 | PING | u64 |
+| CANCEL | - |
 | ID | u64 id |
 | MESSAGE | i64 id, i64 time, u32 delivery count, the payload |
 | NOTHING | - |
@@ -40,8 +41,8 @@ A header is a MessagePack map (see `values`); `"bodies"` lists the bodies' lengt
 any. A put in ADD: u16 length of the queue's name, u8 form (see `Form`), u8 0, u32 length of the
 put, the name, the put.
 
-TELL, ADD and AWAIT have no answer. PUT is answered by ID, GET by MESSAGE or NOTHING, COMMIT by
-COMMITTED, PING by PONG, and each of them, as CALL, STEP and ROLLBACK, by RESULT where that says
+TELL, ADD, AWAIT and CANCEL have no answer. PUT is answered by ID, GET by MESSAGE or NOTHING, COMMIT
+by COMMITTED, PING by PONG, and each of them, as CALL, STEP and ROLLBACK, by RESULT where that says
 more: an error, fields beside the payload, files that were adopted. An answer has the stream of its
 request. Once something may be got from a source that the client awaits, READY is sent, between
 answers; AWAIT, READY, PING and PONG are the connection's (stream 0).
@@ -49,8 +50,9 @@ answers; AWAIT, READY, PING and PONG are the connection's (stream 0).
 PR1. A frame that is none is answered by an error and changes nothing. One whose length cannot be
     believed (`MAX_BYTES_OF_KIND`) ends the connection, as nobody knows where the next one begins.
 PR2. The client numbers the streams of a connection from 1, rising, and uses none twice. A
-    transaction is a stream, which its first request begins; PUT and CALL are a stream each. When
-    the connection ends, for whatever reason, the transactions that are open in it are rolled back.
+    transaction is a stream, which its first request begins; PUT and CALL are a stream each. CANCEL
+    rolls back the transaction of its stream, and the end of the connection, for whatever reason,
+    those of all.
 PR3. A frame of a stream that has ended is answered by an error at the owner, and dropped by the
     client: it never reaches another stream.
 PR4. The puts of a transaction are numbered from 0. The owner takes them in this order; one that it
@@ -117,6 +119,7 @@ class Kind(IntEnum):
     AWAIT = 8
     STEP = 9
     PING = 10
+    CANCEL = 11
     RESULT = 16
     ID = 17
     MESSAGE = 18
@@ -152,8 +155,8 @@ class Decision(Enum):
 
 
 # As plain numbers, which are read without a look-up in the class.
-CALL, TELL, PUT, ADD, GET, COMMIT, ROLLBACK, AWAIT, STEP, PING = map(int, list(Kind)[:10])
-RESULT, ID, MESSAGE, NOTHING, COMMITTED, READY, PONG = map(int, list(Kind)[10:])
+CALL, TELL, PUT, ADD, GET, COMMIT, ROLLBACK, AWAIT, STEP, PING, CANCEL = map(int, list(Kind)[:11])
+RESULT, ID, MESSAGE, NOTHING, COMMITTED, READY, PONG = map(int, list(Kind)[11:])
 PLAIN, FIELDS, BLOCK, FILE, MOVED_FIELDS, MOVED_BLOCK = (int(form) for form in Form)
 # The most bytes that a kind of frame may have after its head; others have `MAX_HELLO_BYTES`: all
 # that they carry is numbers, a source, or how a transaction is to be.

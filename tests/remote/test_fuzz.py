@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -22,6 +24,7 @@ from quire.remote.wire.protocol import (
     BLOCK,
     CALL,
     CALL_HEAD,
+    CANCEL,
     COMMIT,
     COMMIT_FRAME,
     ENTRY,
@@ -41,7 +44,8 @@ from quire.remote.wire.protocol import (
     field,
 )
 from quire.remote.wire.values import encode_map
-from tests.kit.raw_stream import RawStream
+from tests.kit.raw_stream import RawStream, good_hello
+from tests.kit.waiting import eventually
 
 FIELDS_MAP = encode_map({"priority": 1})
 VALUES: list[Any] = [
@@ -223,20 +227,19 @@ def begin(rng: random.Random, number: int) -> bytes:
 
 
 def converse(stream: RawStream, rng: random.Random, frames: int) -> Iterator[dict[str, Any]]:
-    """Send so many requests; what answers them."""
-    latest = number = puts = 0
-    is_open = False
+    """Send so many requests, of a few transactions at a time; what answers them."""
+    latest = 0
+    puts: dict[int, int] = {}  # of each open transaction, by its stream
     for _ in range(frames):
-        if not is_open:
-            latest += 1
-            number, puts = latest, 0
+        number = rng.choice([*puts, latest + 1]) if len(puts) < 3 else rng.choice(list(puts))
+        latest = max(latest, number)
         before = begin(rng, number) if rng.random() < 0.2 else b""
         if rng.random() < 0.5:
-            added, count = random_add(rng, number, puts)
-            puts += count
+            added, count = random_add(rng, number, puts.get(number, 0))
+            puts[number] = puts.get(number, 0) + count
             before += mutated(rng, added) if rng.random() < 0.1 else added
         make = random_short if rng.random() < 0.5 else random_call
-        request = make(rng, number, puts)
+        request = make(rng, number, puts.get(number, 0))
         is_alone = request[4] in (PUT, CALL)
         if is_alone and rng.random() < 0.9:
             latest += 1
@@ -245,12 +248,16 @@ def converse(stream: RawStream, rng: random.Random, frames: int) -> Iterator[dic
             request = mutated(rng, request)
             kind = rng.choice([PUT, GET, COMMIT, ROLLBACK, CALL, STEP, 99])
             request = request[:4] + bytes([kind]) + request[5:]
+        if rng.random() < 0.1:
+            before += HEAD.pack(0, CANCEL, rng.randint(0, latest + 1))
         answer = stream.ask(before + request)
         while answer.header.get("more") is True:
             answer = stream.next()
         yield dict(answer.header)
-        has_begun = bool(before) if is_alone else answer.header.get("state", "open") == "open"
-        is_open = has_begun or (is_alone and is_open)
+        if not is_alone and answer.header.get("state", "open") == "open":
+            puts.setdefault(number, 0)
+        elif not is_alone:
+            puts.pop(number, None)
 
 
 def fuzz(url: str, rng: random.Random, frames: int) -> None:
@@ -283,6 +290,41 @@ def test_random_requests(
     assert joined.browse("keep").payloads() == [b"kept"]
     with joined.transaction() as txn:
         assert txn.get_many("keep/a").payloads() == [b"kept"]
+
+
+def hostile(rng: random.Random) -> bytes:
+    """The beginning of a connection: random bytes, or a session with changes in it."""
+    if rng.random() < 0.2:
+        return rng.randbytes(rng.randrange(200))
+    hello = bytearray(good_hello())
+    if rng.random() < 0.5:
+        hello[rng.randrange(len(hello))] = rng.randrange(256)
+    data = bytes(hello)
+    for number in range(1, rng.randint(1, 6)):
+        frame = bytearray(rng.choice([random_call, random_short])(rng, number, 0))
+        for _ in range(rng.randrange(3)):
+            frame[rng.randrange(HEAD.size)] = rng.randrange(256)
+        data += frame
+    return data[: rng.randint(0, len(data))] if rng.random() < 0.2 else data
+
+
+@pytest.mark.fuzz
+@pytest.mark.promise(13)
+def test_hostile_connections(
+    owner: Store, joined: RemoteStore, rng: random.Random, rounds: int
+) -> None:
+    """Whatever comes before and after the greeting, the owner goes on, and lets go of it."""
+    owner.create_queue("keep")
+    owner.put("keep", b"kept")
+    for _ in range(rounds * 4):
+        with closing(RawStream(joined.url, hostile(rng))) as stream:
+            stream.socket.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(EOFError, ConnectionResetError):
+                while True:
+                    stream.words(1)
+    assert joined.browse("keep").payloads() == [b"kept"]
+    eventually(lambda: owner.admin.transactions() == [])
+    eventually(lambda: joined.status()["sharing"]["connections"] == 2)
 
 
 @pytest.mark.fuzz

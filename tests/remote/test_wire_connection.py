@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import socket
 from collections.abc import Iterator
@@ -204,3 +205,25 @@ def test_what_is_no_hello(frame: bytes) -> None:
     [found] = feed(wire, greeting() + frame)
     with pytest.raises(RemoteError, match="hello"):
         wire.hello_of(found)
+
+
+@pytest.mark.fuzz
+@pytest.mark.promise(13)
+def test_hostile_bytes_take_little_memory(rng: random.Random, rounds: int) -> None:
+    """IN1, IN3: random and changed frames before and after the greeting, in any pieces."""
+    good = good_hello() + call({"op": "status"}) + HEAD.pack(70_000, CALL, 2) + bytes(70_000)
+    for _ in range(rounds * 40):
+        data = bytearray(good if rng.random() < 0.9 else rng.randbytes(200))
+        places = [rng.randrange(len(data)), rng.randrange(200), rng.randrange(200)]
+        for place in places[: rng.randint(0, 3)]:
+            data[place] = rng.randrange(256)
+        wire, left, arrived = owner(), memoryview(data), 0
+        with contextlib.suppress(RemoteError):
+            while left:
+                piece = left[: rng.choice((1, 13, 1000, len(left)))]
+                for frame in feed(wire, bytes(piece)):
+                    if wire.limit == MAX_HELLO_BYTES:
+                        wire.accept(wire.hello_of(frame), ANSWER)
+                left, arrived = left[len(piece) :], arrived + len(piece)
+                assert len(wire.rest) <= RECEIVE_BYTES
+                assert wire.buffer.nbytes <= max(FIRST_BUFFER_BYTES, 2 * arrived)
