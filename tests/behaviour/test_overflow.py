@@ -18,6 +18,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueExists, QueueFull, QuireError, RemoteError
 from quire.limits import AIO_THREADS
 from quire.remote import RemoteStore
+from quire.remote.wire.protocol import STEP
 from tests.behaviour.forms import SEGMENT_BYTES, AnyStore, Clock
 from tests.behaviour.test_deliveries import got
 from tests.behaviour.test_life import nearly_full
@@ -505,11 +506,12 @@ def test_a_client_does_not_hold_up_the_owner(owner: Store, joined: RemoteStore) 
     owner.create_queue("q", kind="work", max_messages=1, overflow="wait", dedup_count=9)
     owner.put("q", b"0")
     channel = joined.connection.borrow()
-    call = {"op": "put_once", "txn": channel.next_stream(), "queue": "q", "request_id": "a"}
+    channel.next_stream()  # the transaction
+    call = {"op": "put_once", "queue": "q", "request_id": "a"}
     with pytest.raises(RemoteError, match="no field 'timeout'"):
-        channel.request({**call, "fields": {"timeout": 1000}}, [b"x"])
+        channel.request({**call, "fields": {"timeout": 1000}}, [b"x"], kind=STEP)
     with pytest.raises(QueueFull):
-        channel.request({**call, "fields": {}, "wait": 0.0}, [b"x"])
+        channel.request({**call, "fields": {}, "wait": 0.0}, [b"x"], kind=STEP)
     channel.close()
     joined.connection.give_back(channel)
     assert owner.queue("q").messages == 1
