@@ -402,6 +402,8 @@ class StoreServer:
             return None
         if event & WRITE:
             self._listen_to(connection)
+        if left is None or type(left) is bytes:  # as nearly always
+            return left
         return self._leave_to_others(connection, left)
 
     def _leave_to_others(
