@@ -5,7 +5,7 @@ CH1. A channel whose connection failed, or whose answer was not waited for, is n
 CH3. A request that could not be sent whole, or was not read whole, was not done:
     `StreamEnded.progress` tells it from one that may have been. That it was not read Linux tells,
     on Unix sockets; elsewhere such a request counts as sent.
-CH4. Nobody waits for ever for an owner that does not answer (`Event.LATE`). A request with a
+CH4. Nobody waits for ever for an owner that does not answer (`OwnerEvent.LATE`). A request with a
     time-out waits for that and a margin. Any other waits for `call_timeout`, counted from the last
     bytes that came, and longer only while the owner lets others in: then it is at work. When its
     time is over, the channel ends (`overdue`), and what the owner does with the request with it.
@@ -60,11 +60,11 @@ from quire.remote.wire.sockets import (
     shut,
     tells_of_unread,
 )
-from quire.remote.wire.wire_connection import Side, WireConnection
+from quire.remote.wire.wire_connection import WireConnection, WireSide
 from quire.reports.info import TransactionState
 
 from .overdue_requests import overdue
-from .request_outcomes import Event, Progress
+from .request_outcomes import OwnerEvent, RequestProgress
 
 _NOBODY_WAITS: Final = "nobody waits for an answer any more"
 
@@ -78,7 +78,9 @@ class StreamEnded(Exception):
     there all the same (CH4, CH5); None: it has ended the connection.
     """
 
-    def __init__(self, reason: str, progress: Progress, event: Event | None = None) -> None:
+    def __init__(
+        self, reason: str, progress: RequestProgress, event: OwnerEvent | None = None
+    ) -> None:
         super().__init__(reason)
         self.progress = progress
         self.event = event
@@ -107,7 +109,7 @@ class Channel:
         self.taken = 0  # puts of the transaction, as the latest error said
         self.stream = 0  # the latest, and the only one whose frames are not late (PR3)
         self._before: Sequence[Bytes] = ()  # what goes out with the next request, before it
-        self._wire = WireConnection(Side.CLIENT)
+        self._wire = WireConnection(WireSide.CLIENT)
         # Who takes what is sent when nobody is there any more, as a port does, is asked before.
         self._asks_first = not tells_of_unread(place)
         self._is_at_work = is_at_work
@@ -241,13 +243,13 @@ class Channel:
             while data is None:
                 data = waiting(self._receive)
         except (OSError, EOFError, RemoteError) as error:
-            raise self._ended(error, Progress.SENT, begun=True) from None
+            raise self._ended(error, RequestProgress.SENT, begun=True) from None
         return data
 
     def unexpected(self) -> StreamEnded:
         """For an answer that is none to its request."""
         self.broken = True
-        return StreamEnded("the owner's answer is of another kind", Progress.SENT)
+        return StreamEnded("the owner's answer is of another kind", RequestProgress.SENT)
 
     def has_ended(self) -> bool:
         """Return True if the owner has ended the connection."""
@@ -266,10 +268,10 @@ class Channel:
 
     def _check(self) -> None:
         if self.broken:
-            raise StreamEnded("the connection was broken before", Progress.UNSENT)
+            raise StreamEnded("the connection was broken before", RequestProgress.UNSENT)
         if self._asks_first and has_ended(self._connection):
             self.broken = True
-            raise StreamEnded("the owner ended the connection", Progress.UNSENT)
+            raise StreamEnded("the owner ended the connection", RequestProgress.UNSENT)
 
     # Handlers run in what follows, and may raise anywhere: the channel stays broken then (CH1).
 
@@ -306,7 +308,7 @@ class Channel:
             if doing:
                 self._check_withdrawn()
         except (OSError, EOFError, RemoteError) as error:
-            progress = Progress.SENT if sent else Progress.UNREAD
+            progress = RequestProgress.SENT if sent else RequestProgress.UNREAD
             raise self._ended(error, progress, begun=not parts) from None
         finally:
             try:
@@ -405,7 +407,7 @@ class Channel:
         """From now on the call can be given up. Raises StreamEnded if it was already."""
         errand = current()
         if errand is not None and not errand.begin(self._give_up):
-            raise StreamEnded(_NOBODY_WAITS, Progress.UNSENT, Event.GIVEN_UP)
+            raise StreamEnded(_NOBODY_WAITS, RequestProgress.UNSENT, OwnerEvent.GIVEN_UP)
 
     def _check_withdrawn(self) -> None:
         """Raises OSError if the call was: the answer is nobody's."""
@@ -419,13 +421,15 @@ class Channel:
         self._is_late = True
         shut(self._connection)
 
-    def _ended(self, error: Exception, progress: Progress, *, begun: bool = False) -> StreamEnded:
+    def _ended(
+        self, error: Exception, progress: RequestProgress, *, begun: bool = False
+    ) -> StreamEnded:
         """`begun`: a part of the answer came."""
         if isinstance(error, ConnectionResetError) and not (begun or self._asks_first):
-            progress = Progress.UNREAD  # so a Unix socket of Linux ends (CH3)
+            progress = RequestProgress.UNREAD  # so a Unix socket of Linux ends (CH3)
         if self._is_late:
             words = "the owner does not answer, or is stopped: the time to wait for it is over"
-            return StreamEnded(words, progress, _given_up() or Event.LATE)
+            return StreamEnded(words, progress, _given_up() or OwnerEvent.LATE)
         return StreamEnded(_reason(error), progress, _given_up())
 
     def _decode(self, data: Bytes) -> Frame:
@@ -433,7 +437,7 @@ class Channel:
             return decode_call(data)
         except RemoteError as error:  # whatever was asked may have been done
             self.broken = True
-            raise StreamEnded(str(error), Progress.SENT) from None
+            raise StreamEnded(str(error), RequestProgress.SENT) from None
 
     def cut(self) -> None:
         """End the connection; who waits for an answer, in another thread, is released."""
@@ -463,14 +467,14 @@ def _connect(place: Endpoint, seconds: float) -> socket.socket:
 def _not_greeted(error: Exception, seconds: float) -> StreamEnded:
     if isinstance(error, TimeoutError | BlockingIOError):
         words = f"the owner does not answer, or is stopped: no answer within {seconds:.3g} seconds"
-        return StreamEnded(words, Progress.UNSENT, _given_up() or Event.LATE)
-    return StreamEnded(_reason(error), Progress.UNSENT, _given_up())
+        return StreamEnded(words, RequestProgress.UNSENT, _given_up() or OwnerEvent.LATE)
+    return StreamEnded(_reason(error), RequestProgress.UNSENT, _given_up())
 
 
-def _given_up() -> Event | None:
+def _given_up() -> OwnerEvent | None:
     """Return GIVEN_UP if nobody waits for this thread's call any more (CH5)."""
     errand = current()
-    return Event.GIVEN_UP if errand is not None and errand.withdrawn else None
+    return OwnerEvent.GIVEN_UP if errand is not None and errand.withdrawn else None
 
 
 def _reason(error: BaseException) -> str:

@@ -40,7 +40,7 @@ from quire.remote.wire.sockets import now
 
 from .channel import Channel, StreamEnded
 from .overdue_requests import overdue
-from .request_outcomes import Action, Event, Progress, Request, action_of
+from .request_outcomes import OwnerEvent, Request, RequestAction, RequestProgress, action_of
 
 _connections: Final[weakref.WeakSet[OwnerConnection]] = weakref.WeakSet()
 
@@ -163,7 +163,7 @@ class OwnerConnection:
             except StreamEnded as error:
                 ended = error
             except ConnectionLost as error:  # it is about to end, or another one listens there
-                ended = StreamEnded(str(error), Progress.UNSENT)
+                ended = StreamEnded(str(error), RequestProgress.UNSENT)
             if ended.event is not None or self.lost or not self.usable:
                 raise self.error_of(ended, Request.STEP)  # as for all requests that are not sent
             if now() > until:
@@ -179,8 +179,8 @@ class OwnerConnection:
         return StreamEnded(
             f"process {self.owner_process_id} owns the store and cannot be reached at {self.url} "
             f"({error}): see to it that nothing else is there, or stop that process",
-            Progress.UNSENT,
-            Event.LATE,
+            RequestProgress.UNSENT,
+            OwnerEvent.LATE,
         )
 
     def give_back(self, channel: Channel) -> None:
@@ -233,21 +233,21 @@ class OwnerConnection:
         `doing` and `look` are for OutcomeUnknown: what it is, and how its outcome is found out.
         """
         if self._closed:
-            event = Event.CLOSED
+            event = OwnerEvent.CLOSED
         elif ended.event is not None and self._lost is None:  # (CN5)
             event = ended.event
         else:
-            event = Event.LAST_OWNER
+            event = OwnerEvent.LAST_OWNER
             self.lose(str(ended))
         action = action_of(request, ended.progress, event)
-        if action is Action.STORE_CLOSED:
+        if action is RequestAction.STORE_CLOSED:
             return StoreClosed("this store object was closed during the operation")
         error: RemoteError
-        if action is Action.OUTCOME_UNKNOWN:
+        if action is RequestAction.OUTCOME_UNKNOWN:
             error = OutcomeUnknown(
                 f"the owner of the store was lost during {doing} ({ended}): look {look}"
             )
-        elif event is Event.LAST_OWNER:
+        elif event is OwnerEvent.LAST_OWNER:
             error = ConnectionLost(
                 f"the owner of the store is gone ({self._lost}); nothing of this operation took"
                 " effect: open the store again"
@@ -257,7 +257,7 @@ class OwnerConnection:
                 f"{ended}; nothing of this operation takes effect, and an open transaction that it"
                 " was part of is rolled back: try again later"
             )
-        error.late = event in (Event.LATE, Event.GIVEN_UP)
+        error.late = event in (OwnerEvent.LATE, OwnerEvent.GIVEN_UP)
         return error
 
     def wait_for_end(self, seconds: float | None = None) -> bool:

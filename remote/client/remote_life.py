@@ -65,7 +65,7 @@ from .channel import Channel, StreamEnded
 from .connection import OwnerConnection
 from .deciding import LISTED, Decided, decide
 from .put_buffer import PutBuffer
-from .request_outcomes import Progress, Request
+from .request_outcomes import Request, RequestProgress
 
 # Looking a member up in its class takes as long as a call.
 _OPEN: Final = TransactionState.OPEN
@@ -268,7 +268,7 @@ class RemoteLife:
         try:
             return ask(how)
         except StreamEnded as error:
-            if error.progress is not Progress.SENT:
+            if error.progress is not RequestProgress.SENT:
                 self._state = TransactionState.ROLLED_BACK
             raise self._connection.error_of(error, *ending) from None
         except QuireError as error:

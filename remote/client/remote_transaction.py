@@ -89,7 +89,7 @@ from .channel import Channel, StreamEnded
 from .integration import JoinedTransactionIntegration
 from .put_buffer import PutBuffer
 from .remote_life import RemoteLife
-from .request_outcomes import Progress
+from .request_outcomes import RequestProgress
 
 # Looking a member up in its class takes as long as a call.
 _OPEN: Final = TransactionState.OPEN
@@ -254,7 +254,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             found = field(header, "found", list)
             if len(found) != len(request_ids):
                 words = "the owner's answer tells of other puts"
-                raise self._fail(StreamEnded(words, Progress.SENT))
+                raise self._fail(StreamEnded(words, RequestProgress.SENT))
             ids = []
             for request_id, message_id in zip(request_ids, found, strict=True):
                 if type(message_id) is int:

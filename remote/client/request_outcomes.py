@@ -1,10 +1,10 @@
 """The outcome of a request that is not answered: the one table, which every client goes by.
 
-A request of some kind (`Request`) has come so far (`Progress`) when an event meets it (`Event`):
-its owner ends, refuses it or does not answer, or the client itself ends. `ROWS` have the action of
-the client (`Action`) for each of these cells, and `IMPOSSIBLE` the reason where there is none.
-`tests/remote/test_request_outcomes.py` holds real owners and clients to each cell, and
-`docs/request-outcomes.md` is drawn from them.
+A request of some kind (`Request`) has come so far (`RequestProgress`) when an event meets it
+(`OwnerEvent`): its owner ends, refuses it or does not answer, or the client itself ends. `ROWS`
+have the action of the client (`RequestAction`) for each of these cells, and `IMPOSSIBLE` the reason
+where there is none. `tests/remote/test_request_outcomes.py` holds real owners and clients to each
+cell, and `docs/request-outcomes.md` is drawn from them.
 
 - Nothing is repeated that could take effect twice: a change that was sent, and may have been
   read, is repeated only where twice is as once, or where it is certain that it was not done.
@@ -54,7 +54,7 @@ class Request(Enum):
     OWN_DECISION = "`commit` and `rollback` of a prepared transaction: by the object"
 
 
-class Progress(Enum):
+class RequestProgress(Enum):
     """How far a request has come, the furthest last."""
 
     UNSENT = "not sent"
@@ -64,7 +64,7 @@ class Progress(Enum):
     FAILED = "answered: it failed inside the owner, or its disk did, and its outcome is not known"
 
 
-class Event(Enum):
+class OwnerEvent(Enum):
     """An event that meets a request."""
 
     NEXT_OWNER = "the owner has ended, and another process owns the store"
@@ -79,7 +79,7 @@ class Event(Enum):
     INTERRUPTED = "a signal's handler raises while the owner, or the next one, is awaited"
 
 
-class Action(Enum):
+class RequestAction(Enum):
     """An action of a client."""
 
     REPEAT = "the request is made again, of the owner that there is now"
@@ -94,24 +94,24 @@ class Action(Enum):
     INTERRUPT = "the handler's exception leaves the call; what was not sent took no effect"
 
 
-Requests = tuple[Request, ...]
-Progresses = tuple[Progress, ...]
-Cell = tuple[Request, Progress, Event]
+RequestKinds = tuple[Request, ...]
+Progresses = tuple[RequestProgress, ...]
+Cell = tuple[Request, RequestProgress, OwnerEvent]
 
 
 # The actions for requests of these kinds that have come this far, one for each column; None: see
 # `IMPOSSIBLE`. (Plain tuples, as this is loaded by every process that joins.)
-Row = tuple[Requests, Progresses, tuple[Action | None, ...]]
+Row = tuple[RequestKinds, Progresses, tuple[RequestAction | None, ...]]
 # The reason why there are no such cells.
-Impossible = tuple[Requests, Progresses, tuple[Event, ...], str]
+Impossible = tuple[RequestKinds, Progresses, tuple[OwnerEvent, ...], str]
 
 _COLUMNS: Final = (
-    (Event.NEXT_OWNER, Event.OWN),
-    (Event.SAME_OWNER,),
-    (Event.NO_OWNER, Event.GIVEN_UP),
-    (Event.LAST_OWNER,),
-    (Event.LATE,),
-    (Event.CLOSED,),
+    (OwnerEvent.NEXT_OWNER, OwnerEvent.OWN),
+    (OwnerEvent.SAME_OWNER,),
+    (OwnerEvent.NO_OWNER, OwnerEvent.GIVEN_UP),
+    (OwnerEvent.LAST_OWNER,),
+    (OwnerEvent.LATE,),
+    (OwnerEvent.CLOSED,),
 )
 
 _ALL: Final = tuple(Request)
@@ -129,27 +129,27 @@ _ANSWERED: Final = tuple(
 )
 _CALLS: Final = tuple(e for e in Request if e not in (*_AT_OWNER, *_STEPS, *_ROLLBACK, *_BEGIN))
 
-_UNSENT: Final = (Progress.UNSENT,)
-_UNDONE: Final = (Progress.UNSENT, Progress.UNREAD)
-_REFUSED: Final = (Progress.REFUSED,)
+_UNSENT: Final = (RequestProgress.UNSENT,)
+_UNDONE: Final = (RequestProgress.UNSENT, RequestProgress.UNREAD)
+_REFUSED: Final = (RequestProgress.REFUSED,)
 _ASKED: Final = (*_UNDONE, *_REFUSED)
-_FAILED: Final = (Progress.FAILED,)
-_SENT: Final = (Progress.SENT,)
+_FAILED: Final = (RequestProgress.FAILED,)
+_SENT: Final = (RequestProgress.SENT,)
 
 _CREATE: Final = (Request.CREATE_QUEUE,)
 _TWICE: Final = (Request.REPEATABLE, Request.PUT_WITH_ID, *_CREATE)  # is as once
 _ONCE: Final = (Request.CHANGE, Request.COMMIT)
 _SHORT: Final = (*_AT_OWNER, *_DECISIONS, *_ROLLBACK, *_CREATE, Request.GET)
 
-_AGAIN: Final = Action.REPEAT
-_UP: Final = Action.LOOK_UP
-_FOR: Final = Action.LOOK_FOR
-_DONE: Final = Action.RETURN
-_LOST: Final = Action.CONNECTION_LOST
-_MAYBE: Final = Action.OUTCOME_UNKNOWN
-_GONE: Final = Action.NOT_FOUND
-_SHUT: Final = Action.STORE_CLOSED
-_TOLD: Final = Action.ANSWER
+_AGAIN: Final = RequestAction.REPEAT
+_UP: Final = RequestAction.LOOK_UP
+_FOR: Final = RequestAction.LOOK_FOR
+_DONE: Final = RequestAction.RETURN
+_LOST: Final = RequestAction.CONNECTION_LOST
+_MAYBE: Final = RequestAction.OUTCOME_UNKNOWN
+_GONE: Final = RequestAction.NOT_FOUND
+_SHUT: Final = RequestAction.STORE_CLOSED
+_TOLD: Final = RequestAction.ANSWER
 
 # fmt: off
 ROWS: Final[tuple[Row, ...]] = (
@@ -182,40 +182,50 @@ ROWS: Final[tuple[Row, ...]] = (
 )
 # fmt: on
 
-_WITH_OWNER: Final = (Action.REPEAT, Action.LOOK_UP, Action.LOOK_FOR, Action.NOT_FOUND)
-_OWN_END: Final = (Event.LATE, Event.GIVEN_UP, Event.CLOSED, Event.INTERRUPTED)
-_CHILD: Final = (Progress.UNREAD, Progress.REFUSED, Progress.SENT, Progress.FAILED)
+_WITH_OWNER: Final = (
+    RequestAction.REPEAT,
+    RequestAction.LOOK_UP,
+    RequestAction.LOOK_FOR,
+    RequestAction.NOT_FOUND,
+)
+_OWN_END: Final = (OwnerEvent.LATE, OwnerEvent.GIVEN_UP, OwnerEvent.CLOSED, OwnerEvent.INTERRUPTED)
+_CHILD: Final = (
+    RequestProgress.UNREAD,
+    RequestProgress.REFUSED,
+    RequestProgress.SENT,
+    RequestProgress.FAILED,
+)
 
 IMPOSSIBLE: Final[tuple[Impossible, ...]] = (
-    (_BEGIN, _CHILD, tuple(Event), "nobody is asked"),
-    (_BEGIN, _UNSENT, (Event.LATE,), "nobody is asked"),
-    (_ROLLBACK, _UNSENT, (Event.INTERRUPTED,), "nobody is awaited"),
+    (_BEGIN, _CHILD, tuple(OwnerEvent), "nobody is asked"),
+    (_BEGIN, _UNSENT, (OwnerEvent.LATE,), "nobody is asked"),
+    (_ROLLBACK, _UNSENT, (OwnerEvent.INTERRUPTED,), "nobody is awaited"),
     (
         _ALL_BUT_BEGIN,
         _CHILD,
-        (Event.FORKED,),
+        (OwnerEvent.FORKED,),
         "the one thread of a child is the one that has forked, which makes no request then",
     ),
-    (_SHORT, (Progress.UNREAD,), _OWN_END, "a short request is sent whole at once"),
+    (_SHORT, (RequestProgress.UNREAD,), _OWN_END, "a short request is sent whole at once"),
     (
         _ALL_BUT_BEGIN,
         _REFUSED,
-        (Event.SAME_OWNER,),
+        (OwnerEvent.SAME_OWNER,),
         "an owner that is closing lets nobody in, and ends",
     ),
-    (_ALL_BUT_BEGIN, (*_REFUSED, *_FAILED), (Event.LATE,), "the owner has answered"),
+    (_ALL_BUT_BEGIN, (*_REFUSED, *_FAILED), (OwnerEvent.LATE,), "the owner has answered"),
     (
         (*_STEPS, *_ROLLBACK),
         _REFUSED,
-        (Event.GIVEN_UP, Event.CLOSED, Event.INTERRUPTED),
+        (OwnerEvent.GIVEN_UP, OwnerEvent.CLOSED, OwnerEvent.INTERRUPTED),
         "the owner has answered, and nobody is waited for",
     ),
     (
         (*_ANSWERED, *_CREATE),
         _FAILED,
         (
-            Event.NEXT_OWNER, Event.OWN, Event.NO_OWNER,
-            Event.GIVEN_UP, Event.CLOSED, Event.INTERRUPTED,
+            OwnerEvent.NEXT_OWNER, OwnerEvent.OWN, OwnerEvent.NO_OWNER,
+            OwnerEvent.GIVEN_UP, OwnerEvent.CLOSED, OwnerEvent.INTERRUPTED,
         ),
         "the owner has answered, and nobody is waited for",
     ),
@@ -223,58 +233,60 @@ IMPOSSIBLE: Final[tuple[Impossible, ...]] = (
 
 
 @cache
-def _actions() -> Mapping[Cell, Action]:
-    found: dict[Cell, Action] = {}
+def _actions() -> Mapping[Cell, RequestAction]:
+    found: dict[Cell, RequestAction] = {}
     for requests, progress, actions in ROWS:
         for events, action in zip(_COLUMNS, actions, strict=True):
             if action is not None:
                 found.update(dict.fromkeys(product(requests, progress, events), action))
     for request in Request:
-        closed = found[request, Progress.UNSENT, Event.CLOSED]
-        found[request, Progress.UNSENT, Event.FORKED] = closed
-        for each in Progress:
-            found[request, each, Event.INTERRUPTED] = Action.INTERRUPT
+        closed = found[request, RequestProgress.UNSENT, OwnerEvent.CLOSED]
+        found[request, RequestProgress.UNSENT, OwnerEvent.FORKED] = closed
+        for each in RequestProgress:
+            found[request, each, OwnerEvent.INTERRUPTED] = RequestAction.INTERRUPT
     return found
 
 
-def action_of(request: Request, progress: Progress, event: Event) -> Action:
+def action_of(request: Request, progress: RequestProgress, event: OwnerEvent) -> RequestAction:
     """Return the action of the client."""
     return _actions()[request, progress, event]
 
 
-def cells() -> Mapping[Cell, Action | str]:
+def cells() -> Mapping[Cell, RequestAction | str]:
     """Return the action for each cell, or the reason why it cannot be."""
-    found: dict[Cell, Action | str] = dict(_actions())
+    found: dict[Cell, RequestAction | str] = dict(_actions())
     for requests, progress, events, reason in IMPOSSIBLE:
         found.update(dict.fromkeys(product(requests, progress, events), reason))
     return found
 
 
-def progress_of(error: QuireError, *, is_usable: bool, goes_on: bool) -> Progress:
+def progress_of(error: QuireError, *, is_usable: bool, goes_on: bool) -> RequestProgress:
     """Return how far a request has come that has ended in this error.
 
     `is_usable`: the store object is. `goes_on`: its owner, whose answer the error may be.
     """
     if isinstance(error, StoreClosed):
-        return Progress.REFUSED if is_usable else Progress.UNSENT
+        return RequestProgress.REFUSED if is_usable else RequestProgress.UNSENT
     if isinstance(error, StoreFailed):
-        return Progress.FAILED
+        return RequestProgress.FAILED
     if isinstance(error, OutcomeUnknown):
-        return Progress.FAILED if goes_on and not error.late else Progress.SENT
-    return Progress.UNSENT  # or further: it makes no difference to what raises ConnectionLost
+        return RequestProgress.FAILED if goes_on and not error.late else RequestProgress.SENT
+    return (
+        RequestProgress.UNSENT
+    )  # or further: it makes no difference to what raises ConnectionLost
 
 
-def further(first: Progress, second: Progress) -> Progress:
+def further(first: RequestProgress, second: RequestProgress) -> RequestProgress:
     """Return how far a call has come that has made two requests, one after the other (OU1)."""
-    return first if first is Progress.SENT and second in _ASKED else second
+    return first if first is RequestProgress.SENT and second in _ASKED else second
 
 
-def waits_for_owner(request: Request, progress: Progress) -> bool:
+def waits_for_owner(request: Request, progress: RequestProgress) -> bool:
     """Return True if the action depends on the owner that there is after this one."""
     known = _actions()
     return any(
         known.get((request, progress, event)) in _WITH_OWNER
-        for event in (Event.NEXT_OWNER, Event.SAME_OWNER)
+        for event in (OwnerEvent.NEXT_OWNER, OwnerEvent.SAME_OWNER)
     )
 
 
@@ -290,29 +302,29 @@ def request_of(facts: Facts) -> Request:
 # For the documents -------------------------------------------------------------------------------
 
 _WORDS: Final = {
-    Action.REPEAT: "repeat",
-    Action.LOOK_UP: "look up",
-    Action.LOOK_FOR: "look for",
-    Action.RETURN: "return",
-    Action.CONNECTION_LOST: "`ConnectionLost`",
-    Action.OUTCOME_UNKNOWN: "`OutcomeUnknown`",
-    Action.NOT_FOUND: "`TransactionNotFound`",
-    Action.STORE_CLOSED: "`StoreClosed`",
-    Action.ANSWER: "answer",
-    Action.INTERRUPT: "interrupt",
+    RequestAction.REPEAT: "repeat",
+    RequestAction.LOOK_UP: "look up",
+    RequestAction.LOOK_FOR: "look for",
+    RequestAction.RETURN: "return",
+    RequestAction.CONNECTION_LOST: "`ConnectionLost`",
+    RequestAction.OUTCOME_UNKNOWN: "`OutcomeUnknown`",
+    RequestAction.NOT_FOUND: "`TransactionNotFound`",
+    RequestAction.STORE_CLOSED: "`StoreClosed`",
+    RequestAction.ANSWER: "answer",
+    RequestAction.INTERRUPT: "interrupt",
     None: "",
 }
 
 
 def lines() -> Iterator[str]:
     """For the documents: the table, and before it the words of which it is made."""
-    for kind in (Request, Progress, Event):
+    for kind in (Request, RequestProgress, OwnerEvent):
         yield f"| {kind.__name__.lower()} | |\n|---|---|"
         for member in kind:
             yield f"| `{member.name}` | {member.value} |"
         yield ""
     yield "| action | |\n|---|---|"
-    for action in Action:
+    for action in RequestAction:
         yield f"| {_WORDS[action]} | {action.value} |"
     heads = (", ".join(f"`{event.name}`" for event in events) for events in _COLUMNS)
     yield "\n## The table\n"

@@ -71,10 +71,10 @@ from quire.remote.client.made_store import MadeStore
 from quire.remote.client.remote_store import RemoteStore
 from quire.remote.client.request_outcomes import (
     UNANSWERED,
-    Action,
-    Event,
-    Progress,
+    OwnerEvent,
     Request,
+    RequestAction,
+    RequestProgress,
     action_of,
     further,
     progress_of,
@@ -101,7 +101,9 @@ class LostCall:
 
     __slots__ = ("action", "error", "progress", "since")
 
-    def __init__(self, error: QuireError, progress: Progress, action: Action, since: float) -> None:
+    def __init__(
+        self, error: QuireError, progress: RequestProgress, action: RequestAction, since: float
+    ) -> None:
         self.error = error  # of the request that came furthest
         self.progress = progress
         self.action = action
@@ -315,9 +317,9 @@ class ElectedStore(MadeStore):
                 (store.prepared.commit if commit else store.prepared.rollback)(xid)
             except UNANSWERED as error:
                 lost = self._to_repeat(Request.DECISION, store, error, lost)
-                if lost.action is Action.LOOK_UP and not self._is_prepared(xid, error):
+                if lost.action is RequestAction.LOOK_UP and not self._is_prepared(xid, error):
                     return
-                lost.progress = Progress.UNSENT  # it was not done
+                lost.progress = RequestProgress.UNSENT  # it was not done
             else:
                 return
 
@@ -371,29 +373,32 @@ class ElectedStore(MadeStore):
             raise worst  # this process owns it, and closes it
         event = self._find_event(request, progress, store, error, since)
         action = action_of(request, progress, event)
-        if action in (Action.REPEAT, Action.LOOK_UP):
+        if action in (RequestAction.REPEAT, RequestAction.LOOK_UP):
             return LostCall(worst, progress, action, since)
-        if action is Action.NOT_FOUND:
+        if action is RequestAction.NOT_FOUND:
             raise TransactionNotFound(
                 f"transaction {transaction_id} is not open any more: the owner of the store "
                 "has ended, and its open transactions were rolled back"
             )
-        if action is Action.STORE_CLOSED and event is Event.CLOSED:
+        if action is RequestAction.STORE_CLOSED and event is OwnerEvent.CLOSED:
             raise StoreClosed(_CLOSED)
-        if action is Action.CONNECTION_LOST and event in (Event.NO_OWNER, Event.GIVEN_UP):
+        if action is RequestAction.CONNECTION_LOST and event in (
+            OwnerEvent.NO_OWNER,
+            OwnerEvent.GIVEN_UP,
+        ):
             if self._trouble is not None:
                 raise self._trouble
             if isinstance(worst, StoreClosed):
                 raise ConnectionLost(NOBODY)
         raise worst
 
-    def action_for(self, request: Request, store: RemoteStore, error: QuireError) -> Action:
+    def action_for(self, request: Request, store: RemoteStore, error: QuireError) -> RequestAction:
         """Return the action for a request that was lost with this error, once it can be done."""
         progress = self._progress_of(store, error)
         event = self._find_event(request, progress, store, error, time.monotonic())
         return action_of(request, progress, event)
 
-    def _progress_of(self, store: Inner, error: QuireError) -> Progress:
+    def _progress_of(self, store: Inner, error: QuireError) -> RequestProgress:
         usable = self.usable
         goes_on = usable and isinstance(store, RemoteStore) and not store.connection.lost
         return progress_of(error, is_usable=usable, goes_on=goes_on)
@@ -401,37 +406,39 @@ class ElectedStore(MadeStore):
     def _find_event(
         self,
         request: Request,
-        progress: Progress,
+        progress: RequestProgress,
         store: RemoteStore,
         error: QuireError,
         since: float,
-    ) -> Event:
+    ) -> OwnerEvent:
         """Find what has happened; where the action depends on the next owner, wait for that."""
         if self._process_id != os.getpid():
-            return Event.FORKED
+            return OwnerEvent.FORKED
         if isinstance(error, StoreClosed) and self.usable:  # by its owner, which is closing (OU3)
             store.connection.lose("it is closing the store")
         if isinstance(error, RemoteError) and error.late:
-            return Event.GIVEN_UP if _is_withdrawn() else Event.LATE
-        is_answer = progress is Progress.FAILED and isinstance(error, OutcomeUnknown)
+            return OwnerEvent.GIVEN_UP if _is_withdrawn() else OwnerEvent.LATE
+        is_answer = progress is RequestProgress.FAILED and isinstance(error, OutcomeUnknown)
         if is_answer or not waits_for_owner(request, progress):
-            return Event.CLOSED if self._closed else Event.SAME_OWNER  # as well as any other
+            return (
+                OwnerEvent.CLOSED if self._closed else OwnerEvent.SAME_OWNER
+            )  # as well as any other
         return self._find_next(store, since)
 
-    def _find_next(self, lost: RemoteStore, since: float) -> Event:
+    def _find_next(self, lost: RemoteStore, since: float) -> OwnerEvent:
         """Wait until there is another owner than this one, which has been lost since then."""
         left = max(0.0, since + HAND_OVER_SECONDS - time.monotonic())
         defer_signals(self._wait_for_another, lost, left)
         with self._changed:
             inner, is_closed = self._inner, self._closed
         if is_closed:
-            return Event.CLOSED
+            return OwnerEvent.CLOSED
         if inner is lost:
-            return Event.GIVEN_UP if _is_withdrawn() else Event.NO_OWNER
+            return OwnerEvent.GIVEN_UP if _is_withdrawn() else OwnerEvent.NO_OWNER
         if not isinstance(inner, RemoteStore):
-            return Event.OWN
+            return OwnerEvent.OWN
         is_same = inner.connection.epoch == lost.connection.epoch  # (ES5)
-        return Event.SAME_OWNER if is_same else Event.NEXT_OWNER
+        return OwnerEvent.SAME_OWNER if is_same else OwnerEvent.NEXT_OWNER
 
     @property
     def usable(self) -> bool:

@@ -57,14 +57,14 @@ from quire.messages.put_options import PutOptions
 from quire.moments import Duration
 from quire.remote.client.remote_store import RemoteStore
 from quire.remote.client.remote_transaction import RemoteTransaction
-from quire.remote.client.request_outcomes import UNANSWERED, Action, Request
+from quire.remote.client.request_outcomes import UNANSWERED, Request, RequestAction
 from quire.reports.info import PreparedInfo, TransactionState
 
 NOBODY: Final = (
     "the owner of the store has closed it, and nobody has taken over in time; nothing of this "
     "operation took effect: try again later"
 )
-_LOOKS: Final = (Action.LOOK_UP, Action.LOOK_FOR)
+_LOOKS: Final = (RequestAction.LOOK_UP, RequestAction.LOOK_FOR)
 _ENDED: Final = (ConnectionLost, StoreClosed, TransactionClosed)  # also at the calls after that
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -77,7 +77,7 @@ _AGAIN: Final = (
 class Succession(Protocol):
     """The store whose transaction it is, as far as that is concerned."""
 
-    def action_for(self, request: Request, store: RemoteStore, error: QuireError) -> Action:
+    def action_for(self, request: Request, store: RemoteStore, error: QuireError) -> RequestAction:
         """Return the action for a request that was lost with this error, once it can be done."""
 
     @property
@@ -307,7 +307,7 @@ class ElectedTransaction(TransactionCalls):
             self._inner.rollback()
         except UNANSWERED as error:
             action = self._store.action_for(Request.ROLLBACK, self._joined, error)
-            if action is not Action.RETURN:
+            if action is not RequestAction.RETURN:
                 raise
 
     def prepare(self, xid: str, timeout: Duration | None = None) -> None:
@@ -322,7 +322,7 @@ class ElectedTransaction(TransactionCalls):
             if action not in _LOOKS:
                 raise
             found = self._listed(xid, error)
-            if found is None and action is Action.LOOK_UP:
+            if found is None and action is RequestAction.LOOK_UP:
                 self._lose(error)
             if found is None or found.prepared_us < since_us:  # of somebody else, it seems
                 raise
@@ -340,7 +340,7 @@ class ElectedTransaction(TransactionCalls):
         if isinstance(error, TransactionClosed):
             raise error
         action = self._store.action_for(request, self._joined, error)
-        if action is not Action.CONNECTION_LOST:
+        if action is not RequestAction.CONNECTION_LOST:
             raise error  # it is not the owner that has ended
         self._lose(error)
 
@@ -364,7 +364,7 @@ class ElectedTransaction(TransactionCalls):
                     "transaction's effect is there, and it is rolled back"
                 ) from None
 
-    def _find_out(self, error: QuireError, action: Action) -> None:
+    def _find_out(self, error: QuireError, action: RequestAction) -> None:
         """Find out if a commit has been done (ET2)."""
         try:
             now = self._store.integration.ledger_many(list(self._entries))
@@ -374,7 +374,7 @@ class ElectedTransaction(TransactionCalls):
             self._outcome = TransactionState.COMMITTED
             return
         undone = any(now.get(key, -1) < version for key, version in self._entries.items())
-        if undone and action is Action.LOOK_UP:
+        if undone and action is RequestAction.LOOK_UP:
             self._lose(error)
         raise error
 
@@ -394,11 +394,11 @@ class ElectedTransaction(TransactionCalls):
                 return
             except UNANSWERED as error:
                 action = self._store.action_for(Request.OWN_DECISION, self._joined, error)
-                if action is Action.LOOK_UP:
+                if action is RequestAction.LOOK_UP:
                     decided = self._listed(xid, error) is None
-                elif action is Action.CONNECTION_LOST and isinstance(error, StoreClosed):
+                elif action is RequestAction.CONNECTION_LOST and isinstance(error, StoreClosed):
                     raise ConnectionLost(NOBODY) from None
-                elif action is not Action.REPEAT:
+                elif action is not RequestAction.REPEAT:
                     raise
         if not decided:
             prepared = self._store.prepared

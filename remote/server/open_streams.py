@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from quire.arguments import Bytes
 from quire.errors import QuireError, RemoteError, TransactionClosed
@@ -18,24 +18,35 @@ from quire.remote.wire.protocol import ADD, COMMIT, GET, ROLLBACK, STEP, STREAM,
 
 if TYPE_CHECKING:
     from .awaited_sources import AwaitedSources
-    from .served_client import ServedClient
 
 _IN_TRANSACTION: Final = frozenset({ADD, GET, COMMIT, ROLLBACK, TELL, STEP})
 _stream_of: Final = STREAM.unpack_from
 
 
-class OpenStreams:
+class StreamHandler(Protocol):
+    """What answers the frames of a stream, as far as the others are concerned."""
+
+    stream: int  # of the latest frame
+
+    def close(self) -> None:
+        """Roll back what is open."""
+
+
+C = TypeVar("C", bound=StreamHandler)
+
+
+class OpenStreams(Generic[C]):
     """The open streams of one connection. Used by the thread that works on it."""
 
-    def __init__(self, make: Callable[[OpenStreams], ServedClient], awaited: AwaitedSources):
+    def __init__(self, make: Callable[[OpenStreams[C]], C], awaited: AwaitedSources):
         self._make = make
         self._awaited = awaited
         self.latest = 0  # number of a stream
         self.calls: Final = make(self)  # answers what is outside of transactions
-        self._open: dict[int, ServedClient] = {}  # with a transaction each
-        self._spare: ServedClient | None = None  # of one that has ended
+        self._open: dict[int, C] = {}  # with a transaction each
+        self._spare: C | None = None  # of one that has ended
 
-    def client_of(self, data: Bytes) -> ServedClient:
+    def client_of(self, data: Bytes) -> C:
         """Return what answers a frame (OS1)."""
         stream = _stream_of(data)[0]
         client = self._open.get(stream)
@@ -44,7 +55,7 @@ class OpenStreams:
         client.stream = stream
         return client
 
-    def _begin(self, stream: int) -> ServedClient:
+    def _begin(self, stream: int) -> C:
         """Begin a transaction's stream; what refuses it, if it cannot."""
         if stream <= self.latest or len(self._open) >= MAX_STREAMS:
             return self.calls
@@ -70,7 +81,7 @@ class OpenStreams:
             )
         self.latest = stream
 
-    def end(self, client: ServedClient) -> None:
+    def end(self, client: C) -> None:
         """A stream's transaction is over."""
         if self._open.get(client.stream) is client:
             del self._open[client.stream]

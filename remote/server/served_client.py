@@ -189,7 +189,7 @@ class ServedClient:
 
     def __init__(
         self,
-        streams: OpenStreams,
+        streams: OpenStreams[ServedClient],
         awaited: AwaitedSources,
         store: ServedStore,
         undecided: Undecided,

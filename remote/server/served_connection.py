@@ -30,7 +30,7 @@ from quire.remote.wire.protocol import (
     Role,
 )
 from quire.remote.wire.sockets import close, now, refuse_more, send_all, shut
-from quire.remote.wire.wire_connection import Side, WireConnection
+from quire.remote.wire.wire_connection import WireConnection, WireSide
 
 from .open_streams import OpenStreams
 from .served_client import Answers, MustWait, ServedClient
@@ -47,7 +47,9 @@ class Gone(Exception):
 class Admission(Protocol):
     """The server, as far as a connection that begins has to do with it."""
 
-    def admit(self, connection: ServedConnection, hello: Header) -> tuple[Header, OpenStreams]:
+    def admit(
+        self, connection: ServedConnection, hello: Header
+    ) -> tuple[Header, OpenStreams[ServedClient]]:
         """The answer to a hello, and the connection's streams. Raises QuireError."""
 
 
@@ -86,7 +88,7 @@ class ServedConnection:
         self._connection = connection
         self.fd = connection.fileno()
         self._admission = admission
-        self._wire = WireConnection(Side.OWNER, scratch)
+        self._wire = WireConnection(WireSide.OWNER, scratch)
         self._refuses = True  # once no more is taken: the system refuses what comes
         # Another thread than the server's own works on it (CL1), or a get of it is put aside.
         self.is_elsewhere = False
@@ -95,7 +97,7 @@ class ServedConnection:
         self.closed = False
         self.role: Role | None = None  # once it was admitted
         self.is_client = False  # the first connection of a client that the owner is open for
-        self._streams: OpenStreams | None = None  # likewise
+        self._streams: OpenStreams[ServedClient] | None = None  # likewise
         self.client: ServedClient | None = None  # what answers the request that is under way
         self._ready: deque[str] = deque()  # sources whose READY is to be sent
 

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from .open_streams import OpenStreams
     from .served_client import Answers, ServedClient, ServedStore
     from .served_connection import Rest, ServedConnection
-    from .waiting_gets import Outcome, WaitingGet
+    from .waiting_gets import GetOutcome, WaitingGet
 
 _log = logging.getLogger("quire.remote")
 _CLOSING: Final = "the owner has closed the store: open it again"
@@ -303,7 +303,9 @@ class StoreServer:
             return ""
         return f"; process {os.getpid()}, the owner, could have more open files (ulimit -n)"
 
-    def admit(self, connection: ServedConnection, hello: Header) -> tuple[Header, OpenStreams]:
+    def admit(
+        self, connection: ServedConnection, hello: Header
+    ) -> tuple[Header, OpenStreams[ServedClient]]:
         """A client says hello."""
         if hello.get("epoch") not in (None, self.epoch):
             raise ConnectionLost("the store was opened again since: open it here again too")
@@ -328,7 +330,7 @@ class StoreServer:
         awaited = awaited_sources.AwaitedSources(self._store, ready)
         name = _client_name(hello)
 
-        def make(streams: OpenStreams) -> ServedClient:
+        def make(streams: OpenStreams[ServedClient]) -> ServedClient:
             return served_client.ServedClient(
                 streams,
                 awaited,
@@ -554,21 +556,21 @@ class StoreServer:
         self._waiting_gets.leave(get)
         self._tell_closing()
 
-    def _try_get(self, get: WaitingGet) -> Outcome:
+    def _try_get(self, get: WaitingGet) -> GetOutcome:
         """Try a get again; one that may take long by another thread."""
         connection: ServedConnection = get.requester
         connection.get = None
         if get.is_heavy:
             self._hand_over(connection, served_connection.Rest(get=get))
-            return waiting_gets.Outcome.ELSEWHERE
+            return waiting_gets.GetOutcome.ELSEWHERE
         assert connection.client is not None
         answer = connection.client.try_again(get)
         if answer is get:
             connection.get = get
-            return waiting_gets.Outcome.NOTHING
+            return waiting_gets.GetOutcome.NOTHING
         self._waiting_gets.leave(get)
         self._go_on(connection, lambda: connection.reply(answer), is_waiting=True)
-        return waiting_gets.Outcome.ANSWERED
+        return waiting_gets.GetOutcome.ANSWERED
 
     def _end_get(self, get: WaitingGet) -> None:
         """A get has waited in vain."""

@@ -82,12 +82,12 @@ class WaitingGet:
         self.nothing: Final = nothing
         self.is_heavy: Final = is_heavy
         self.requester: Any = None  # whoever is answered
-        self.line: SourceLine | None = None
+        self.line: GetLine | None = None
         self.is_late = False  # its time is over, while another thread tries it
         self.is_over = False  # it is answered, or nobody wants it any more
 
 
-class SourceLine:
+class GetLine:
     """The gets that wait for a source, in the order in which they came.
 
     It is registered with the store, or woken, or its first get is being tried (WG2).
@@ -102,7 +102,7 @@ class SourceLine:
         self.trying: WaitingGet | None = None
 
 
-class Outcome(Enum):
+class GetOutcome(Enum):
     """The outcome of a try."""
 
     ANSWERED = auto()  # by what was found, or by an error; it may have left
@@ -116,7 +116,7 @@ class WaitingGets:
     def __init__(
         self,
         register: Register,
-        attempt: Callable[[WaitingGet], Outcome],
+        attempt: Callable[[WaitingGet], GetOutcome],
         end: Callable[[WaitingGet], None],
         post: Callable[[Callable[[], None]], None],
         monotonic: Callable[[], float],
@@ -131,8 +131,8 @@ class WaitingGets:
         self._end = end
         self._post = post
         self._monotonic = monotonic
-        self._lines: dict[tuple[str, object], SourceLine] = {}
-        self._woken: deque[SourceLine] = deque()
+        self._lines: dict[tuple[str, object], GetLine] = {}
+        self._woken: deque[GetLine] = deque()
         self._gets: dict[WaitingGet, None] = {}
         self._times: list[tuple[float, int, WaitingGet]] = []  # a heap, with some that are over
         self._numbers = count()
@@ -177,7 +177,7 @@ class WaitingGets:
         assert line.trying is get
         self._tried(line, get, is_answered=is_answered)
 
-    def _tried(self, line: SourceLine, get: WaitingGet, *, is_answered: bool) -> None:
+    def _tried(self, line: GetLine, get: WaitingGet, *, is_answered: bool) -> None:
         line.trying = None
         if is_answered:
             self.leave(get)
@@ -225,7 +225,7 @@ class WaitingGets:
         line = self._lines.get(key)
         is_new = line is None
         if line is None:
-            line = self._lines[key] = SourceLine(key)
+            line = self._lines[key] = GetLine(key)
         get.line = line
         line.gets[get] = None
         if is_new:
@@ -240,7 +240,7 @@ class WaitingGets:
             if line.withdraw is not None:
                 line.withdraw()
 
-    def _rearm(self, line: SourceLine) -> None:
+    def _rearm(self, line: GetLine) -> None:
         """Register a line that is neither registered nor woken; wake it if there may be something.
 
         One in which nobody stands any more is forgotten.
@@ -256,12 +256,12 @@ class WaitingGets:
         if line.withdraw is None:
             self._woken.append(line)
 
-    def _wake(self, line: SourceLine) -> None:
+    def _wake(self, line: GetLine) -> None:
         """Wake a line: the store says that there may be something."""
         line.withdraw = None
         self._woken.append(line)
 
-    def _try_first(self, line: SourceLine) -> bool:
+    def _try_first(self, line: GetLine) -> bool:
         """Try the first get of a line that was woken; return True if there is one (WG1)."""
         if not line.gets:
             return False
@@ -270,8 +270,8 @@ class WaitingGets:
         self.tries += 1
         get.transaction.forget_end()  # the try learns of it, and it may be answered by that
         outcome = self._attempt(get)
-        if outcome is not Outcome.ELSEWHERE:
-            self._tried(line, get, is_answered=outcome is Outcome.ANSWERED)
+        if outcome is not GetOutcome.ELSEWHERE:
+            self._tried(line, get, is_answered=outcome is GetOutcome.ANSWERED)
         return True
 
     # Ends

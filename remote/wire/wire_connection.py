@@ -4,8 +4,9 @@ A driver receives into `buffer` and tells the count to `received`, which gives a
 whole then; `next` gives those that came with it. It sends what is in `outgoing`. So the same object
 serves a blocking socket, the owner's event loop, and asyncio (`BufferedProtocol`).
 
-IN1. No more is kept than one frame and what came with its end, `RECEIVE_BYTES` at most. It belongs
-    to this object, whoever reads: a reader may leave between any two calls.
+IN1. No more is kept than one frame and what came with its end; `RECEIVE_BYTES` of that at most, and
+    as much of a frame that is no long one. It belongs to this object, whoever reads: a reader may
+    leave between any two calls.
 IN2. A long frame is received into the buffer that its parts are then read from: no copy.
 IN3. That buffer is no larger than `FIRST_BUFFER_BYTES`, or twice what has arrived: a length that is
     only claimed costs nothing. No frame is longer than its kind may be (`MAX_BYTES_OF_KIND`).
@@ -53,7 +54,7 @@ _HEAD_BYTES = HEAD.size
 _ROLES: Final = tuple(role.value for role in Role)
 
 
-class Side(Enum):
+class WireSide(Enum):
     """The side of a connection that speaks."""
 
     CLIENT = auto()  # begins
@@ -79,12 +80,12 @@ class WireConnection:
         "rest",
     )
 
-    def __init__(self, side: Side, scratch: memoryview | None = None) -> None:
+    def __init__(self, side: WireSide, scratch: memoryview | None = None) -> None:
         """`scratch`: `RECEIVE_BYTES` to receive into, shared by connections of one thread.
 
         Without it the connection has its own, which grows with what is received at once.
         """
-        self._is_owner = side is Side.OWNER
+        self._is_owner = side is WireSide.OWNER
         self._is_greeted = False
         self._is_between = False  # frames: nothing is kept
         self.capabilities = frozenset[str]()  # that both sides have, once the hello is answered

