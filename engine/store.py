@@ -26,7 +26,9 @@ from quire.calls.call_table import CallRow
 from quire.calls.documented import documented_by
 from quire.calls.signal_safety import allow_reentry, as_call, begin_short, call, end, inside, look
 from quire.definitions.properties import QueueChanges
+from quire.definitions.source_pattern import is_pattern
 from quire.engine.inspection import status as status_numbers
+from quire.engine.live_state import followed_source
 from quire.engine.lookup import choice as choices
 from quire.engine.reading import position_search
 from quire.engine.transactions.transaction import EmbeddedTransaction
@@ -118,6 +120,16 @@ class EmbeddedStore(StoreLife, StoreObject):
         withdraw: Callable[[], None] | None
         withdraw = self._handlers.of("integration").when_ready(source, callback, taker)
         return withdraw
+
+    @open_call
+    def follow(self, source: str) -> object:
+        """Return what a get that waits for the source goes on with when its queue is renamed.
+
+        Raises what a get from the source raises.
+        """
+        if is_pattern(source):
+            return source
+        return followed_source.FollowedSource(*self._state().source(source))
 
     # Queues
 

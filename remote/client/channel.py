@@ -74,7 +74,7 @@ _stream_of: Final = STREAM.unpack_from
 class StreamEnded(Exception):
     """The connection has ended while a request was under way, or before.
 
-    `progress`: how far the request has come. `event`: LATE or GIVEN_UP, where the owner may be
+    `progress`: how far the request has come. `event`: LATE or CANCELLED, where the owner may be
     there all the same (CH4, CH5); None: it has ended the connection.
     """
 
@@ -407,7 +407,7 @@ class Channel:
         """From now on the call can be given up. Raises StreamEnded if it was already."""
         errand = current()
         if errand is not None and not errand.begin(self._give_up):
-            raise StreamEnded(_NOBODY_WAITS, RequestProgress.UNSENT, OwnerEvent.GIVEN_UP)
+            raise StreamEnded(_NOBODY_WAITS, RequestProgress.UNSENT, OwnerEvent.CANCELLED)
 
     def _check_withdrawn(self) -> None:
         """Raises OSError if the call was: the answer is nobody's."""
@@ -429,8 +429,8 @@ class Channel:
             progress = RequestProgress.UNREAD  # so a Unix socket of Linux ends (CH3)
         if self._is_late:
             words = "the owner does not answer, or is stopped: the time to wait for it is over"
-            return StreamEnded(words, progress, _given_up() or OwnerEvent.LATE)
-        return StreamEnded(_reason(error), progress, _given_up())
+            return StreamEnded(words, progress, _cancellation() or OwnerEvent.LATE)
+        return StreamEnded(_reason(error), progress, _cancellation())
 
     def _decode(self, data: Bytes) -> Frame:
         try:
@@ -467,14 +467,14 @@ def _connect(place: Endpoint, seconds: float) -> socket.socket:
 def _not_greeted(error: Exception, seconds: float) -> StreamEnded:
     if isinstance(error, TimeoutError | BlockingIOError):
         words = f"the owner does not answer, or is stopped: no answer within {seconds:.3g} seconds"
-        return StreamEnded(words, RequestProgress.UNSENT, _given_up() or OwnerEvent.LATE)
-    return StreamEnded(_reason(error), RequestProgress.UNSENT, _given_up())
+        return StreamEnded(words, RequestProgress.UNSENT, _cancellation() or OwnerEvent.LATE)
+    return StreamEnded(_reason(error), RequestProgress.UNSENT, _cancellation())
 
 
-def _given_up() -> OwnerEvent | None:
-    """Return GIVEN_UP if nobody waits for this thread's call any more (CH5)."""
+def _cancellation() -> OwnerEvent | None:
+    """Return CANCELLED if nobody waits for this thread's call any more (CH5)."""
     errand = current()
-    return OwnerEvent.GIVEN_UP if errand is not None and errand.withdrawn else None
+    return OwnerEvent.CANCELLED if errand is not None and errand.withdrawn else None
 
 
 def _reason(error: BaseException) -> str:

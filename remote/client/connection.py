@@ -257,7 +257,7 @@ class OwnerConnection:
                 f"{ended}; nothing of this operation takes effect, and an open transaction that it"
                 " was part of is rolled back: try again later"
             )
-        error.late = event in (OwnerEvent.LATE, OwnerEvent.GIVEN_UP)
+        error.late = event in (OwnerEvent.LATE, OwnerEvent.CANCELLED)
         return error
 
     def wait_for_end(self, seconds: float | None = None) -> bool:

@@ -73,7 +73,7 @@ class OwnerEvent(Enum):
     NO_OWNER = "the owner has ended, and nobody takes over in time"
     LAST_OWNER = "the owner has ended, and the store object goes to no other (`quire.connect`)"
     LATE = "the owner is there, and does not answer in time"
-    GIVEN_UP = "nobody waits for the answer any more: a task was cancelled, a time-out is over"
+    CANCELLED = "nobody waits for the answer any more: a task was cancelled, a time-out is over"
     CLOSED = "the store object is closed"
     FORKED = "the process was forked, and this is the child"
     INTERRUPTED = "a signal's handler raises while the owner, or the next one, is awaited"
@@ -108,7 +108,7 @@ Impossible = tuple[RequestKinds, Progresses, tuple[OwnerEvent, ...], str]
 _COLUMNS: Final = (
     (OwnerEvent.NEXT_OWNER, OwnerEvent.OWN),
     (OwnerEvent.SAME_OWNER,),
-    (OwnerEvent.NO_OWNER, OwnerEvent.GIVEN_UP),
+    (OwnerEvent.NO_OWNER, OwnerEvent.CANCELLED),
     (OwnerEvent.LAST_OWNER,),
     (OwnerEvent.LATE,),
     (OwnerEvent.CLOSED,),
@@ -132,7 +132,7 @@ _CALLS: Final = tuple(e for e in Request if e not in (*_AT_OWNER, *_STEPS, *_ROL
 _UNSENT: Final = (RequestProgress.UNSENT,)
 _UNDONE: Final = (RequestProgress.UNSENT, RequestProgress.UNREAD)
 _REFUSED: Final = (RequestProgress.REFUSED,)
-_ASKED: Final = (*_UNDONE, *_REFUSED)
+_NOT_DONE: Final = (*_UNDONE, *_REFUSED)
 _FAILED: Final = (RequestProgress.FAILED,)
 _SENT: Final = (RequestProgress.SENT,)
 
@@ -149,21 +149,21 @@ _LOST: Final = RequestAction.CONNECTION_LOST
 _MAYBE: Final = RequestAction.OUTCOME_UNKNOWN
 _GONE: Final = RequestAction.NOT_FOUND
 _SHUT: Final = RequestAction.STORE_CLOSED
-_TOLD: Final = RequestAction.ANSWER
+_REPLY: Final = RequestAction.ANSWER
 
 # fmt: off
 ROWS: Final[tuple[Row, ...]] = (
     #   the owner:                          another same    nobody  last    late    closed
     (_CALLS,                       _UNDONE,  (_AGAIN, _AGAIN, _LOST,  _LOST,  _LOST,  _SHUT)),
     (_AT_OWNER,                    _UNDONE,  (_GONE,  _AGAIN, _LOST,  _LOST,  _LOST,  _SHUT)),
-    (_BEGIN,                       _ASKED,   (_AGAIN, _AGAIN, _LOST,  _LOST,  None,   _SHUT)),
+    (_BEGIN,                       _NOT_DONE, (_AGAIN, _AGAIN, _LOST,  _LOST,  None,   _SHUT)),
     (_STEPS,                       _UNDONE,  (_LOST,  _LOST,  _LOST,  _LOST,  _LOST,  _SHUT)),
     (_ROLLBACK,                    _UNDONE,  (_DONE,  _DONE,  _DONE,  _DONE,  _DONE,  _DONE)),
 
-    (_CALLS,                       _REFUSED, (_AGAIN, _AGAIN, _LOST,  _TOLD,  None,   _SHUT)),
-    (_AT_OWNER,                    _REFUSED, (_GONE,  _AGAIN, _LOST,  _TOLD,  None,   _SHUT)),
-    (_STEPS,                       _REFUSED, (_LOST,  _LOST,  _LOST,  _TOLD,  None,   None)),
-    (_ROLLBACK,                    _REFUSED, (_DONE,  _DONE,  _DONE,  _TOLD,  None,   None)),
+    (_CALLS,                       _REFUSED, (_AGAIN, _AGAIN, _LOST,  _REPLY, None,   _SHUT)),
+    (_AT_OWNER,                    _REFUSED, (_GONE,  _AGAIN, _LOST,  _REPLY, None,   _SHUT)),
+    (_STEPS,                       _REFUSED, (_LOST,  _LOST,  _LOST,  _REPLY, None,   None)),
+    (_ROLLBACK,                    _REFUSED, (_DONE,  _DONE,  _DONE,  _REPLY, None,   None)),
 
     ((Request.LOOK, Request.GET),  _SENT,    (_AGAIN, _AGAIN, _LOST,  _LOST,  _LOST,  _SHUT)),
     ((Request.LOOK_AT_OWNER,),     _SENT,    (_GONE,  _AGAIN, _LOST,  _LOST,  _LOST,  _SHUT)),
@@ -176,9 +176,9 @@ ROWS: Final[tuple[Row, ...]] = (
     ((Request.PREPARE,),           _SENT,    (_UP,    _FOR,   _MAYBE, _MAYBE, _MAYBE, _MAYBE)),
     (_DECISIONS,                   _SENT,    (_UP,    _MAYBE, _MAYBE, _MAYBE, _MAYBE, _MAYBE)),
 
-    (_ANSWERED,                    _FAILED,  (None,   _TOLD,  None,   _TOLD,  None,   None)),
+    (_ANSWERED,                    _FAILED,  (None,   _REPLY, None,   _REPLY, None,   None)),
     (_CREATE,                      _FAILED,  (None,   _AGAIN, None,   _AGAIN, None,   None)),
-    (_ENTRIES,                     _FAILED,  (_UP,    _TOLD,  _TOLD,  _TOLD,  None,   _TOLD)),
+    (_ENTRIES,                     _FAILED,  (_UP,    _REPLY, _REPLY, _REPLY, None,   _REPLY)),
 )
 # fmt: on
 
@@ -188,7 +188,7 @@ _WITH_OWNER: Final = (
     RequestAction.LOOK_FOR,
     RequestAction.NOT_FOUND,
 )
-_OWN_END: Final = (OwnerEvent.LATE, OwnerEvent.GIVEN_UP, OwnerEvent.CLOSED, OwnerEvent.INTERRUPTED)
+_OWN_END: Final = (OwnerEvent.LATE, OwnerEvent.CANCELLED, OwnerEvent.CLOSED, OwnerEvent.INTERRUPTED)
 _CHILD: Final = (
     RequestProgress.UNREAD,
     RequestProgress.REFUSED,
@@ -217,7 +217,7 @@ IMPOSSIBLE: Final[tuple[Impossible, ...]] = (
     (
         (*_STEPS, *_ROLLBACK),
         _REFUSED,
-        (OwnerEvent.GIVEN_UP, OwnerEvent.CLOSED, OwnerEvent.INTERRUPTED),
+        (OwnerEvent.CANCELLED, OwnerEvent.CLOSED, OwnerEvent.INTERRUPTED),
         "the owner has answered, and nobody is waited for",
     ),
     (
@@ -225,7 +225,7 @@ IMPOSSIBLE: Final[tuple[Impossible, ...]] = (
         _FAILED,
         (
             OwnerEvent.NEXT_OWNER, OwnerEvent.OWN, OwnerEvent.NO_OWNER,
-            OwnerEvent.GIVEN_UP, OwnerEvent.CLOSED, OwnerEvent.INTERRUPTED,
+            OwnerEvent.CANCELLED, OwnerEvent.CLOSED, OwnerEvent.INTERRUPTED,
         ),
         "the owner has answered, and nobody is waited for",
     ),
@@ -278,7 +278,7 @@ def progress_of(error: QuireError, *, is_usable: bool, goes_on: bool) -> Request
 
 def further(first: RequestProgress, second: RequestProgress) -> RequestProgress:
     """Return how far a call has come that has made two requests, one after the other (OU1)."""
-    return first if first is RequestProgress.SENT and second in _ASKED else second
+    return first if first is RequestProgress.SENT and second in _NOT_DONE else second
 
 
 def waits_for_owner(request: Request, progress: RequestProgress) -> bool:
@@ -318,8 +318,9 @@ _WORDS: Final = {
 
 def lines() -> Iterator[str]:
     """For the documents: the table, and before it the words of which it is made."""
-    for kind in (Request, RequestProgress, OwnerEvent):
-        yield f"| {kind.__name__.lower()} | |\n|---|---|"
+    kinds = (("request", Request), ("progress", RequestProgress), ("event", OwnerEvent))
+    for title, kind in kinds:
+        yield f"| {title} | |\n|---|---|"
         for member in kind:
             yield f"| `{member.name}` | {member.value} |"
         yield ""

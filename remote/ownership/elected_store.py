@@ -384,7 +384,7 @@ class ElectedStore(MadeStore):
             raise StoreClosed(_CLOSED)
         if action is RequestAction.CONNECTION_LOST and event in (
             OwnerEvent.NO_OWNER,
-            OwnerEvent.GIVEN_UP,
+            OwnerEvent.CANCELLED,
         ):
             if self._trouble is not None:
                 raise self._trouble
@@ -417,7 +417,7 @@ class ElectedStore(MadeStore):
         if isinstance(error, StoreClosed) and self.usable:  # by its owner, which is closing (OU3)
             store.connection.lose("it is closing the store")
         if isinstance(error, RemoteError) and error.late:
-            return OwnerEvent.GIVEN_UP if _is_withdrawn() else OwnerEvent.LATE
+            return OwnerEvent.CANCELLED if _is_withdrawn() else OwnerEvent.LATE
         is_answer = progress is RequestProgress.FAILED and isinstance(error, OutcomeUnknown)
         if is_answer or not waits_for_owner(request, progress):
             return (
@@ -434,7 +434,7 @@ class ElectedStore(MadeStore):
         if is_closed:
             return OwnerEvent.CLOSED
         if inner is lost:
-            return OwnerEvent.GIVEN_UP if _is_withdrawn() else OwnerEvent.NO_OWNER
+            return OwnerEvent.CANCELLED if _is_withdrawn() else OwnerEvent.NO_OWNER
         if not isinstance(inner, RemoteStore):
             return OwnerEvent.OWN
         is_same = inner.connection.epoch == lost.connection.epoch  # (ES5)

@@ -2,6 +2,13 @@
 
 from quire.libraries.late_modules import late_modules as _late_modules
 
-__getattr__ = _late_modules(globals(), "served_client", "served_connection")
+__getattr__ = _late_modules(
+    globals(),
+    "awaited_sources",
+    "open_streams",
+    "served_client",
+    "served_connection",
+    "waiting_gets",
+)
 
 __all__: list[str] = []

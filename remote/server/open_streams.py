@@ -24,7 +24,7 @@ _stream_of: Final = STREAM.unpack_from
 
 
 class StreamHandler(Protocol):
-    """What answers the frames of a stream, as far as the others are concerned."""
+    """An object that answers the frames of a stream."""
 
     stream: int  # of the latest frame
 

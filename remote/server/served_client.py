@@ -148,6 +148,9 @@ class ServedStore(Store, HoldingStore, Chunks, Protocol):
         `taker`: see `AwaitingTransaction.own_taker`.
         """
 
+    def follow(self, source: str) -> object:
+        """Return what the source is, over changes of its name; its text is the name of then."""
+
     @property
     def commit_timeout(self) -> float:
         """Seconds that a commit waits for room in its queues, unless its client says otherwise."""
@@ -358,9 +361,11 @@ class ServedClient:
         transaction = self.open_transaction()
         message = transaction.get(source)
         if message is None and seconds != 0:
-            seconds, take = check_timeout(seconds), partial(transaction.get, source)
-            encode = partial(self._encode_short, source)
-            return WaitingGet(self.stream, transaction, source, seconds, take, encode)
+            encode, followed = partial(self._encode_short, source), self._store.follow(source)
+            take = _taking(transaction.get, followed)
+            return WaitingGet(
+                self.stream, transaction, followed, check_timeout(seconds), take, encode
+            )
         return self._encode_short(source, message)
 
     def _encode_short(self, source: str, message: Message | None) -> Answers:
@@ -450,9 +455,16 @@ class ServedClient:
         found = answer_step(transaction, STEPS[op], frame.header, self.waiting)
         if isinstance(found, WaitingStep):
             source, seconds, take, nothing = found
-            encode, stream = self._encode_call, self.stream
+            encode, followed = self._encode_call, self._store.follow(source)
             return WaitingGet(
-                stream, transaction, source, seconds, take, encode, nothing, is_heavy=True
+                self.stream,
+                transaction,
+                followed,
+                seconds,
+                _taking(take, followed),
+                encode,
+                nothing,
+                is_heavy=True,
             )
         return self._encode_step(found)
 
@@ -652,6 +664,11 @@ def _is_answered(data: Bytes) -> bool:
     """
     kind = data[4]
     return kind in _ANSWERED or (kind not in _UNANSWERED and _stream_of(data)[0] != CONNECTION)
+
+
+def _taking(take: Callable[[str], Found], source: object) -> Callable[[], Found]:
+    """A get without waiting, from what is called so at that moment."""
+    return lambda: take(str(source))
 
 
 def _lifetime(header: Header) -> float | None:

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from .open_streams import OpenStreams
     from .served_client import Answers, ServedClient, ServedStore
     from .served_connection import Rest, ServedConnection
-    from .waiting_gets import GetOutcome, WaitingGet
+    from .waiting_gets import GetOutcome, WaitingGet, WaitingGets
 
 _log = logging.getLogger("quire.remote")
 _CLOSING: Final = "the owner has closed the store: open it again"
@@ -117,9 +117,7 @@ class StoreServer:
             None  # of what is late, once it has been here a while
         )
         self._waiters: set[ServedConnection] = set()
-        self._waiting_gets = waiting_gets.WaitingGets(
-            self._await_get, self._try_get, self._end_get, self._post, env.monotonic
-        )
+        self._waiting_gets: WaitingGets | None = None  # from the first one on
         self._errands: deque[Callable[[], None]] = deque()  # for the server's own thread
         self._is_called = False  # it is woken for them, or about to look
         self._events = socket_events()
@@ -234,17 +232,21 @@ class StoreServer:
 
     def _end_waits(self, deadline: float) -> None:
         """Have requests that wait learn of the close, and those under way finish."""
-        for connection in [*self._waiters, *(get.requester for get in self._waiting_gets.all())]:
+        for connection in [*self._waiters, *(get.requester for get in self._all_gets())]:
             self._interrupt(connection, _CLOSING)
-        self._wait_until(lambda: self._busy == 0 and not len(self._waiting_gets), deadline)
+        self._wait_until(lambda: self._busy == 0 and not self._waiting_gets, deadline)
 
     def _end_left(self) -> None:
         """Do what is left of the server's own thread, which has ended."""
         while self._run_errands():
             pass
-        for get in self._waiting_gets.all():
+        for get in self._all_gets():
             if get.requester.get is get:
                 self._end(get.requester)
+
+    def _all_gets(self) -> list[WaitingGet]:
+        """Return those that wait."""
+        return [] if self._waiting_gets is None else self._waiting_gets.all()
 
     def _wait_until(self, condition: Callable[[], bool], deadline: float) -> None:
         self._changed.wait_until(condition, max(0.0, deadline - time.monotonic()))
@@ -290,7 +292,7 @@ class StoreServer:
             "url": self.url,
             "clients": self._clients,
             "connections": len(self._connections),
-            "waiting": len(self._waiters) + len(self._waiting_gets),
+            "waiting": len(self._waiters) + len(self._all_gets()),
             "threads": 1 + self._workers,
             "error": None if self.failure is None else str(self.failure),
         }
@@ -424,7 +426,7 @@ class StoreServer:
 
     def _commit(self, connection: ServedConnection, frame: Bytes) -> None:
         """Answer a request that commits, perhaps while others do."""
-        self._go_on(connection, lambda: connection.answer(frame), is_waiting=False)
+        self._go_on(connection, partial(connection.answer, frame), is_waiting=False)
 
     def _go_on(
         self,
@@ -540,6 +542,14 @@ class StoreServer:
             return
         connection.get = get
         try:
+            if self._waiting_gets is None:
+                self._waiting_gets = waiting_gets.WaitingGets(
+                    self._await_get,
+                    self._try_get,
+                    self._end_get,
+                    self._post,
+                    self._env.monotonic,
+                )
             self._waiting_gets.add(get)
         except RemoteError as error:
             connection.get = None
@@ -553,8 +563,12 @@ class StoreServer:
     def _take_up(self, get: WaitingGet) -> None:
         """Let a get wait no more."""
         get.requester.get = None
-        self._waiting_gets.leave(get)
+        self._leave(get)
         self._tell_closing()
+
+    def _leave(self, get: WaitingGet) -> None:
+        if self._waiting_gets is not None:
+            self._waiting_gets.leave(get)
 
     def _try_get(self, get: WaitingGet) -> GetOutcome:
         """Try a get again; one that may take long by another thread."""
@@ -568,7 +582,7 @@ class StoreServer:
         if answer is get:
             connection.get = get
             return waiting_gets.GetOutcome.NOTHING
-        self._waiting_gets.leave(get)
+        self._leave(get)
         self._go_on(connection, lambda: connection.reply(answer), is_waiting=True)
         return waiting_gets.GetOutcome.ANSWERED
 
@@ -592,11 +606,12 @@ class StoreServer:
             again = False
         if again:  # else it may have another one by now
             connection.get = get
-        self._waiting_gets.tried(get, is_answered=not again)
+        if self._waiting_gets is not None:
+            self._waiting_gets.tried(get, is_answered=not again)
         self._tell_closing()
 
     def _tell_closing(self) -> None:
-        if self.is_closing and not len(self._waiting_gets):
+        if self.is_closing and not self._waiting_gets:
             with self._changed:
                 self._changed.notify_all()
 
@@ -615,10 +630,17 @@ class StoreServer:
         try:
             while self._errands:
                 self._errands.popleft()()
-            return self._waiting_gets.turn(WAKES_AT_ONCE)
+            waiting = self._waiting_gets
+            return waiting is not None and waiting.turn(WAKES_AT_ONCE)
         except Exception:  # noqa: BLE001 the others are served on
             _log.exception("a get that waits in %s could not go on", self._path)
             return True
+
+    def _time_left(self, idle: float, has_more: bool) -> float:
+        """Seconds, at most `idle`, until there is more to do for the gets that wait."""
+        if has_more or self._waiting_gets is None:
+            return 0.0
+        return min(idle, max(0.0, self._waiting_gets.next_time()))
 
     # Threads (SV1)
 
@@ -629,9 +651,9 @@ class StoreServer:
         while goes_on:
             commits: list[tuple[ServedConnection, Bytes]] = []
             idle = LONG_JOINED_SECONDS if is_new else MAX_WAIT_SECONDS
-            left = 0.0 if has_more else max(0.0, self._waiting_gets.next_time())
-            events = poll(min(left, idle), EVENTS_AT_ONCE)
-            if is_new and not events and left >= idle:
+            left = self._time_left(idle, has_more) if has_more or self._waiting_gets else idle
+            events = poll(left, EVENTS_AT_ONCE)
+            if is_new and not events and left == idle:
                 is_new = False
                 self._loader = Thread(target=load_rest, args=(_OWNERS,))
                 self._loader.start()
@@ -652,7 +674,7 @@ class StoreServer:
                 self._commit(*commits[0])
             elif commits:
                 self._store.together(partial(self._commit, *commit) for commit in commits)
-            has_more = self._run_errands()
+            has_more = bool(self._errands or self._waiting_gets) and self._run_errands()
 
     def _hand_over(self, connection: ServedConnection, rest: Rest) -> None:
         """Another thread does the rest; until then nothing is read, but the end is noticed."""

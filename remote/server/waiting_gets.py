@@ -61,7 +61,7 @@ class WaitingGet:
         self,
         stream: int,
         transaction: AwaitingTransaction,
-        source: str,
+        source: object,
         seconds: float,
         take: Callable[[], Any],
         encode: Callable[[Any], Any],
@@ -69,8 +69,9 @@ class WaitingGet:
         *,
         is_heavy: bool = False,
     ) -> None:
-        """`take`: the get, without waiting. `encode`: makes the answer of what it finds.
+        """`source`: its text is its name at the moment, so it may be called otherwise later.
 
+        `take`: the get, without waiting. `encode`: makes the answer of what it finds.
         `seconds`: how long it waits. `nothing`: what it found. `is_heavy`: another thread tries it.
         """
         self.stream: Final = stream  # of its connection
@@ -95,7 +96,7 @@ class GetLine:
 
     __slots__ = ("gets", "key", "trying", "withdraw")
 
-    def __init__(self, key: tuple[str, object]) -> None:
+    def __init__(self, key: tuple[object, object]) -> None:
         self.key: Final = key  # the source, and the taker that has the line alone (WG3)
         self.gets: OrderedDict[WaitingGet, None] = OrderedDict()
         self.withdraw: Withdraw | None = None  # while it is registered
@@ -131,7 +132,7 @@ class WaitingGets:
         self._end = end
         self._post = post
         self._monotonic = monotonic
-        self._lines: dict[tuple[str, object], GetLine] = {}
+        self._lines: dict[tuple[object, object], GetLine] = {}
         self._woken: deque[GetLine] = deque()
         self._gets: dict[WaitingGet, None] = {}
         self._times: list[tuple[float, int, WaitingGet]] = []  # a heap, with some that are over
@@ -218,7 +219,7 @@ class WaitingGets:
 
     def _line_up(self, get: WaitingGet) -> None:
         try:
-            taker = get.transaction.own_taker(get.source)
+            taker = get.transaction.own_taker(str(get.source))
         except Exception:  # noqa: BLE001 its try finds out why
             taker = None
         key = get.source, taker
@@ -250,7 +251,7 @@ class WaitingGets:
         source, taker = line.key
         wake = partial(self._post, partial(self._wake, line))
         try:
-            line.withdraw = self._register(source, wake, taker)
+            line.withdraw = self._register(str(source), wake, taker)
         except Exception:  # noqa: BLE001 its gets find out why
             line.withdraw = None
         if line.withdraw is None:

@@ -175,7 +175,7 @@ class WaitingStep(NamedTuple):
 
     source: str
     seconds: float
-    take: Callable[[], object]  # without waiting
+    take: Callable[[str], object]  # without waiting, from what is called so now
     found: object  # nothing: None, or no messages
 
 
@@ -192,9 +192,9 @@ def answer_step(
     if seconds == 0.0:
         return step(**values)
     if call.op in _GETS and values.get("id") is None and values.get("where") is None:
-        seconds, take = check_wait(seconds), partial(step, **values)
-        found = take()
-        return found or WaitingStep(values["source"], seconds, take, found)
+        seconds, source = check_wait(seconds), values.pop("source")
+        found = step(source, **values)
+        return found or WaitingStep(source, seconds, partial(step, **values), found)
     with ExitStack() as block:
         try:
             block.enter_context(waiting())

@@ -445,7 +445,7 @@ class Stage:
         assert self.store.role == "joined"
         is_own_end = self.event in (
             OwnerEvent.LATE,
-            OwnerEvent.GIVEN_UP,
+            OwnerEvent.CANCELLED,
             OwnerEvent.CLOSED,
             OwnerEvent.INTERRUPTED,
         )
@@ -494,7 +494,7 @@ class Stage:
         if self.event is OwnerEvent.CLOSED:
             self.store.close()
             self.call.run()
-        elif self.event is OwnerEvent.GIVEN_UP and is_asked:
+        elif self.event is OwnerEvent.CANCELLED and is_asked:
             self.errand.give_up()
             self.call.run()
         elif self.request is Request.ROLLBACK and self.event is OwnerEvent.LATE:
@@ -503,7 +503,7 @@ class Stage:
         elif self.event in (OwnerEvent.LATE, OwnerEvent.INTERRUPTED) and is_asked:
             self.proxy.passes_requests = lambda: False
             self._meet(self._wait_for_request)
-        elif self.event in (OwnerEvent.GIVEN_UP, OwnerEvent.INTERRUPTED):
+        elif self.event in (OwnerEvent.CANCELLED, OwnerEvent.INTERRUPTED):
             self._end_owner()
             self.proxy.cut()
             other = Call(self.store.queues)  # which finds that the owner is gone
@@ -599,7 +599,7 @@ class Stage:
         def meet() -> None:
             arrive()
             threading.Event().wait(NOT_LONG)
-            if self.event is OwnerEvent.GIVEN_UP:
+            if self.event is OwnerEvent.CANCELLED:
                 self.errand.give_up()
             elif self.event is OwnerEvent.CLOSED:
                 self.store.close()

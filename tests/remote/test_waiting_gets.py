@@ -99,8 +99,8 @@ class Machine:
         assert get not in self.answers
         if not get.transaction.is_open:  # type: ignore[attr-defined]
             self.answers[get] = "ended"
-        elif self.messages[get.source]:
-            self.messages[get.source] -= 1
+        elif self.messages[str(get.source)]:
+            self.messages[str(get.source)] -= 1
             self.answers[get] = "message"
         return get in self.answers
 
@@ -183,10 +183,10 @@ def schedule(random: random.Random, waiting: type[WaitingGets] = WaitingGets) ->
     taken = list(machine.answers.values()).count("message")
     assert taken + sum(machine.messages.values()) == puts
     for get in waiting_gets:  # whoever waits, waits for what is not there
-        assert not machine.messages[get.source], "a message and a get that waits for it"
+        assert not machine.messages[str(get.source)], "a message and a get that waits for it"
         assert get.transaction.is_open  # type: ignore[attr-defined]
     assert set(machine.gets.all()) == set(waiting_gets)
-    lines = {(get.source, get.transaction.own_taker(get.source)) for get in waiting_gets}
+    lines = {(get.source, get.transaction.own_taker(str(get.source))) for get in waiting_gets}
     assert len(machine.registered) == len(lines)  # one for all of a line (WG1)
 
 

@@ -57,7 +57,8 @@ class Waiters:
     @property
     def tries(self) -> int:
         """How often gets were tried that had waited."""
-        return self.server._waiting_gets.tries
+        gets = self.server._waiting_gets
+        return 0 if gets is None else gets.tries
 
 
 @pytest.fixture
@@ -303,7 +304,7 @@ def test_the_next_get_waits_before_the_first_is_noted(
     for errand in late:
         post(errand)
     eventually(lambda: waiters.waiting == 1)
-    [second] = server._waiting_gets.all()
+    [second] = server._all_gets()
     assert second.requester.get is second  # so the end of its client, and the close, find it
     stream.close()
     eventually(lambda: waiters.waiting == 0)
