@@ -139,6 +139,10 @@ class PlainStore:
             self.callbacks.append(callback)
             return lambda: self.callbacks.remove(callback) if callback in self.callbacks else None
 
+    def follow(self, source: str) -> str:
+        """Return the source: queues keep their names here."""
+        return source
+
     @property
     def integration(self) -> PlainIntegration:
         """For the hello."""
