@@ -58,7 +58,7 @@ def commands(long: bool, seed: str, memory: str | None) -> dict[str, list[str]]:
     else:
         found = {"checks": ["make", "--no-print-directory", "check"], **found}
     return {
-        name: command if name == FIRST else ["nice", "-n", "5", *command]
+        name: command if name in FIRST else ["nice", "-n", "5", *command]
         for name, command in found.items()
     }
 

@@ -80,8 +80,8 @@ QUICK = {
         on_disk=True,
     ),
 }  # fmt: skip
-# It waits most, one test after another: the others take what it leaves of the processors.
-FIRST = "spark"
+# They wait most, one test after another: the others take what they leave of the processors.
+FIRST = ("spark", "engine")
 
 NAMED = (*FORMS, *FRAMEWORKS, *DISTRIBUTIONS, *BENCHES, *DEMO, *INTERRUPTS)
 LONG = {

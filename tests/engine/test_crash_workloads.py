@@ -58,7 +58,7 @@ def try_variant(name: str, fault: str, seed: int, variant: str, points: int | No
     assert run.machines > POINTS
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(3)
 @pytest.mark.promise(1, 2, 3, 5, 8, 11)
 def test_promise_1_2_3_5_8_11_mixed(fault: str, seed: int, rounds: int) -> None:
     """What was acknowledged is there, the last transaction whole or not at all, all in order.
@@ -68,21 +68,21 @@ def test_promise_1_2_3_5_8_11_mixed(fault: str, seed: int, rounds: int) -> None:
     try_drawn("mixed", fault, seed, rounds)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(3)
 @pytest.mark.promise(1, 2, 5, 7, 8, 11)
 def test_promise_1_2_5_7_8_11_prepared(fault: str, seed: int, rounds: int) -> None:
     """Prepared, decided or not, as acknowledged; the call under way, one of both."""
     try_drawn("prepared", fault, seed, rounds)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(3)
 @pytest.mark.promise(2, 3, 5, 8, 11, 14)
 def test_promise_2_3_5_8_11_14_unsynced(fault: str, seed: int, rounds: int) -> None:
     """After a power failure a prefix of the commits is there, all durable ones with it."""
     try_drawn("unsynced", fault, seed, rounds)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(3)
 @pytest.mark.promise(1, 2, 5, 7, 8, 11)
 def test_promise_1_2_5_7_8_11_archived(fault: str, seed: int, rounds: int) -> None:
     """What is not shipped to the archive is where its records say, until it is shipped (US1)."""
@@ -101,21 +101,21 @@ def try_script(name: str, fault: str, seed: int, rounds: int) -> None:
         assert run.machines > POINTS
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(3)
 @pytest.mark.promise(1, 2, 5, 8, 11)
 def test_promise_1_2_5_8_11_delivery(fault: str, seed: int, rounds: int) -> None:
     """Counts, failures, times, groups, sessions, schedules: each message is in one place."""
     try_script("delivery", fault, seed, rounds)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(3)
 @pytest.mark.promise(1, 2, 5, 7, 8, 11, 14)
 def test_promise_1_2_5_7_8_11_14_topics(fault: str, seed: int, rounds: int) -> None:
     """Moves, what is kept, clients that go, latest of keys, selectors, what is found, listeners."""
     try_script("topics", fault, seed, rounds)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(3)
 @pytest.mark.promise(1, 2, 5, 7, 8, 11)
 def test_promise_1_2_5_7_8_11_definitions(fault: str, seed: int, rounds: int) -> None:
     """States, names, purges, overflow, orders and first times are whole, or not there."""

@@ -45,7 +45,7 @@ from tests.kit.limits import Limits
 from tests.kit.messages import take
 from tests.kit.waiting import SECONDS
 
-pytestmark = [pytest.mark.crash, pytest.mark.cases(5, of_file=True)]
+pytestmark = [pytest.mark.crash, pytest.mark.cases(7, of_file=True)]
 
 SLACK = 1 << 20  # what the engine leaves free at the end
 SMALL: dict[str, Any] = {"grow_bytes": 8192}

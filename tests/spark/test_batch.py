@@ -17,7 +17,7 @@ from tests.spark.numbered_queues import numbers_in, put_numbers, topic
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.cases(5, of_file=True)]
+pytestmark = [pytest.mark.spark, pytest.mark.cases(8, of_file=True)]
 
 HEADERS = {
     "priority": 7,

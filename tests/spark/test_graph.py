@@ -31,7 +31,7 @@ from tests.spark.queries import payloads
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = [pytest.mark.spark, pytest.mark.cases(4, of_file=True)]
+pytestmark = [pytest.mark.spark, pytest.mark.cases(6, of_file=True)]
 
 NUMBER = "cast(cast(payload as string) as long)"
 

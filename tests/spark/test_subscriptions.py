@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = [pytest.mark.spark, pytest.mark.cases(7, of_file=True)]
+pytestmark = [pytest.mark.spark, pytest.mark.cases(10, of_file=True)]
 
 
 @pytest.fixture
