@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from quire.errors import ArchiveFull as ArchiveFull
     from quire.errors import ArchiveRefused as ArchiveRefused
     from quire.errors import BackupNotFound as BackupNotFound
+    from quire.errors import CertificateRefused as CertificateRefused
     from quire.errors import CodecNotFound as CodecNotFound
     from quire.errors import CommitUnfinished as CommitUnfinished
     from quire.errors import Conflict as Conflict
@@ -174,6 +175,7 @@ if TYPE_CHECKING:
     from quire.reports.requests import SessionInfo as SessionInfo
     from quire.selectors.template import ANY as ANY
     from quire.selectors.template import Template as Template
+    from quire.tls import Tls as Tls
     from quire.workers import Workers as Workers
 else:
     import _signal
@@ -214,6 +216,7 @@ else:
             "ArchiveFull",
             "ArchiveRefused",
             "BackupNotFound",
+            "CertificateRefused",
             "CodecNotFound",
             "CommitUnfinished",
             "Conflict",
@@ -344,6 +347,7 @@ else:
             "ANY",
             "Template",
         ),
+        "quire.tls": ("Tls",),
         "quire.workers": ("Workers",),
     }
     _PLACE = {name: module for module, names in _PLACES.items() for name in names}

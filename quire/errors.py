@@ -58,6 +58,7 @@
     │   ├── ObjectNotFound (NotFound)     the archive has no object of that name; a KeyError too
     │   └── BackupNotFound (NotFound)     the archive has no backup, or none so old; a KeyError too
     └── RemoteError
+        ├── CertificateRefused            one side of a connection over TLS does not trust the other
         ├── ConnectionLost (ConnectionError)    the owner is gone; nothing of this operation took effect
         └── OutcomeUnknown                the owner was lost during a change; it may have taken effect
 
@@ -333,6 +334,14 @@ class RemoteError(QuireError):
     """The store is in another process, and the way to it failed."""
 
     late = False  # the owner is there, and has not answered in time: it may be stopped
+
+
+class CertificateRefused(RemoteError):
+    """One side of a connection over TLS does not trust the certificate of the other; nothing is done.
+
+    It is signed by another authority, has expired, is for another host, or is missing: the message
+    says which, and what to do.
+    """
 
 
 class ConnectionLost(RemoteError, ConnectionError):

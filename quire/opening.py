@@ -30,6 +30,7 @@ from .env.os_descriptors import keep_standard_descriptors
 
 if TYPE_CHECKING:
     from quire.remote import RemoteStore
+    from quire.tls import Tls
 
     from .interface.store import Store
     from .remote.ownership.election import Election
@@ -121,18 +122,35 @@ def another_users(path: str, private: str) -> str:
     )
 
 
-def connect(url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> RemoteStore:
-    """The store whose owner listens at `url`: quire+unix:///path, or quire://127.0.0.1:port.
+def connect(
+    url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT, *, tls: Tls | None = None
+) -> RemoteStore:
+    """The store whose owner listens at `url`: quire+unix:///path, or quire://host:port.
 
-    `call_timeout`: seconds that an owner which does not answer is waited for. Raises
-    ConnectionLost if nobody answers there, InvalidArgument for what is no such URL.
+    `call_timeout`: seconds that an owner which does not answer is waited for. `tls`: the
+    certificates for a port, without which it is one of this machine. Raises ConnectionLost if
+    nobody answers there, CertificateRefused, and InvalidArgument for what is no such URL.
     """
     with importing():
         from quire.remote import RemoteStore
 
     checked = check_seconds(call_timeout)
     keep_standard_descriptors()
-    return made(lambda: RemoteStore(url, call_timeout=checked), RemoteStore.close)
+    return made(
+        lambda: RemoteStore(url, call_timeout=checked, tls=_checked_tls(tls)), RemoteStore.close
+    )
+
+
+def _checked_tls(tls: object) -> Tls | None:
+    """Raises InvalidArgument for what is no Tls."""
+    if tls is None:
+        return None
+    with importing():
+        from quire.tls import Tls
+
+    if not isinstance(tls, Tls):
+        raise InvalidArgument(f"tls is {tls!r:.200}: give quire.Tls(ca=..., cert=..., key=...)")
+    return tls
 
 
 def _open_in_memory(env: Env | None, *, create: bool, **options: Any) -> Store:

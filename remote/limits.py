@@ -48,6 +48,13 @@ HEAVY_BYTES = (
     64 << 10
 )  # a request, or a transaction's puts, from which on it has a thread of its own
 
+# --- TLS ---
+
+TLS_BYTES_AT_ONCE = 64 << 10  # that are encrypted, or received: four records
+TLS_UNSENT_BYTES = 64 << 10  # of answers to what the protocol of TLS demands; a client has none
+MAX_HANDSHAKES = 256  # that are under way; the oldest gives way to the next one: some 15 MB
+HANDSHAKE_SECONDS = 10.0  # that one may take, and then the greeting and the hello as long
+
 # --- the owner's threads ---
 
 MAX_WORKERS = 256  # a request that waits (for room, a chosen message, the disk) has one of them

@@ -20,7 +20,7 @@ import os
 import time
 import weakref
 from collections import deque
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from quire.calls.errand import current
 from quire.calls.signal_safety import waiting
@@ -42,6 +42,9 @@ from .channel import Channel, StreamEnded
 from .overdue_requests import overdue
 from .request_outcomes import OwnerEvent, Request, RequestAction, RequestProgress, action_of
 
+if TYPE_CHECKING:
+    from quire.tls import Tls
+
 _connections: Final[weakref.WeakSet[OwnerConnection]] = weakref.WeakSet()
 
 
@@ -54,6 +57,7 @@ class OwnerConnection:
         *,
         epoch: str | None = None,
         call_timeout: float = DEFAULT_CALL_TIMEOUT,
+        tls: Tls | None = None,
     ) -> None:
         """Connect to the owner at `url`, and to no other than that of `epoch`, if it is given.
 
@@ -61,7 +65,7 @@ class OwnerConnection:
         """
         check_unpatched()
         self.url = url
-        self._place = place_of(url)
+        self._place = place_of(url, tls)
         self._expected_epoch = epoch
         self._call_timeout = call_timeout
         self._process_id = os.getpid()

@@ -55,6 +55,9 @@ from .remote_life import RemoteLife
 from .remote_transaction import RemoteTransaction
 from .request_outcomes import Request
 
+if TYPE_CHECKING:
+    from quire.tls import Tls
+
 SUBSCRIBE: Final = call_of(HoldingStore.subscribe_for)
 CLAIM: Final = call_of(HoldingStore.claim_for)
 
@@ -71,12 +74,15 @@ class RemoteStore(MadeStore):
         *,
         epoch: str | None = None,
         call_timeout: float = DEFAULT_CALL_TIMEOUT,
+        tls: Tls | None = None,
     ) -> None:
         """Connect to the owner that listens at `url`. Raises ConnectionLost if nobody does.
 
         `call_timeout`: seconds that an owner which does not answer is waited for.
         """
-        self.connection: Final = OwnerConnection(url, epoch=epoch, call_timeout=call_timeout)
+        self.connection: Final = OwnerConnection(
+            url, epoch=epoch, call_timeout=call_timeout, tls=tls
+        )
         self.url: Final = url
         self.path = self.connection.path
         self.store_id: Final = self.connection.store_id

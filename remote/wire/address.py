@@ -7,9 +7,9 @@ AD2. `<store>/run/address` names the socket, the owner's process and its epoch. 
 - The owner may have the store at another path than who reads the address: in two containers, a
     directory is mounted at a place of each one's own. The socket stands beside the address.
 - Only the holder of the store's lock writes here, and replaces whatever file it finds.
-UR1. As a text an address is `quire+unix:///path/of/socket` or `quire://127.0.0.1:port`. The rest of
-    a Unix socket's URL is its path as it is: nothing in it is quoted, any character may be there.
-- TCP is served and joined on this machine only.
+UR1. As a text an address is `quire+unix:///path/of/socket` or `quire://host:port`. The rest of a
+    Unix socket's URL is its path as it is: nothing in it is quoted, any character may be there.
+UR2. Without TLS a port is served and joined on this machine only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import contextlib
 import json
 import os
 import stat
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -26,6 +26,9 @@ from msgspec.structs import asdict
 from quire.env import Env
 from quire.errors import InvalidArgument, StoreError, StoreFailed
 from quire.remote.limits import MAX_PORT
+
+if TYPE_CHECKING:
+    from quire.tls import Tls
 
 RUN_DIRECTORY: Final = "run"
 SOCKET_NAME: Final = "quire.sock"
@@ -123,14 +126,27 @@ def _make_private(directory: str) -> None:
 
 UNIX: Final = "quire+unix://"
 TCP: Final = "quire://"
+_NO_HOST: Final = frozenset(" :/@[],?#")
+_IPV6: Final = frozenset("0123456789abcdefABCDEF:.%")
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
 
 class TcpPlace(NamedTuple):
-    """A port of this machine."""
+    """A port of a machine; without `tls` of this one (UR2)."""
 
     host: str
     port: int
+    tls: Tls | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """True if only this machine reaches it."""
+        return self.host in LOOPBACK
+
+    @property
+    def address(self) -> str:
+        """The host as the system takes it."""
+        return self.host.strip("[]")
 
 
 Endpoint = str | TcpPlace  # a path, or a port
@@ -146,23 +162,40 @@ def tcp_url(host: str, port: int) -> str:
     return f"{TCP}{host}:{port}"
 
 
-def place_of(url: object) -> Endpoint:
+def place_of(url: object, tls: Tls | None = None) -> Endpoint:
     """Return the endpoint that a URL names. Raises InvalidArgument."""
     if isinstance(url, str):
-        if url.startswith(UNIX + "/"):
+        if url.startswith(UNIX + "/") and tls is None:
             return url.removeprefix(UNIX)
         host, _, port = url.removeprefix(TCP).rpartition(":")
-        if url.startswith(TCP) and host in LOOPBACK and _is_port(port):
-            return TcpPlace(host, int(port))
+        if url.startswith(TCP) and _is_host(host) and _is_port(port):
+            if host in LOOPBACK or tls is not None:
+                return TcpPlace(host, int(port), tls)
+            raise InvalidArgument(
+                f"{url!r:.200} may be another machine, which is reached over TLS only: give"
+                " tls=quire.Tls(ca=..., cert=..., key=...), or 127.0.0.1"
+            )
     raise InvalidArgument(
-        f"{url!r:.200}: give a URL {UNIX}/path/of/socket or {TCP}127.0.0.1:port; other machines are"
-        " not let in"
+        f"{url!r:.200}: give a URL {UNIX}/path/of/socket or {TCP}host:port; a Unix socket goes"
+        " without tls"
     )
+
+
+def urls_of(url: str) -> list[str]:
+    """Return the URLs, of a port each, that `quire://host:port,host2:port2` names."""
+    return [TCP + place for place in url.removeprefix(TCP).split(",")]
 
 
 def path_of(url: str) -> str | None:
     """The path in the URL of a Unix socket; None for other URLs."""
     return url.removeprefix(UNIX) if url.startswith(UNIX + "/") else None
+
+
+def _is_host(text: str) -> bool:
+    """Return True for a name, an address, or an IPv6 address in brackets."""
+    if text.startswith("[") and text.endswith("]"):
+        return bool(text[1:-1]) and set(text[1:-1]) <= _IPV6
+    return bool(text) and not set(text) & _NO_HOST and text.isprintable()
 
 
 def _is_port(text: str) -> bool:

@@ -19,7 +19,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from quire.arguments import Bytes
 from quire.calls.signal_safety import waiting
@@ -41,6 +41,7 @@ from quire.remote.limits import (
     SEND_SECONDS,
 )
 
+from . import tls_session, tls_socket
 from .address import Endpoint, TcpPlace
 
 _TIME: Final = struct.Struct("ll")  # struct timeval
@@ -54,7 +55,7 @@ def listen(place: Endpoint) -> socket.socket:
         listener = _tcp(place)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((place.host.strip("[]"), place.port))
+            listener.bind((place.address, place.port))
             listener.listen(BACKLOG)
         except BaseException:
             listener.close()
@@ -73,20 +74,75 @@ def listen(place: Endpoint) -> socket.socket:
 
 
 def connect(place: Endpoint, seconds: float) -> socket.socket:
-    """A connected socket; calls on it time out after so many seconds. Raises OSError."""
-    connection = _tcp(place) if isinstance(place, TcpPlace) else _unix()
+    """A connected socket; calls on it time out after so many seconds.
+
+    Raises OSError; over TLS also CertificateRefused, and InvalidArgument for files of no use.
+    """
+    if isinstance(place, TcpPlace):
+        connection = _connect_tcp(place, seconds)
+        if place.tls is not None:
+            return _secured(connection, place)
+        return connection
+    connection = _unix()
     connection.settimeout(seconds)
     try:
-        if isinstance(place, TcpPlace):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            waiting(connection.connect, (place.host.strip("[]"), place.port))
-        else:
-            with _address(place) as address:
-                waiting(connection.connect, address)
+        with _address(place) as address:
+            waiting(connection.connect, address)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _connect_tcp(place: TcpPlace, seconds: float) -> socket.socket:
+    """Try one address of the host after another."""
+    addresses = _addresses_of(place)
+    while True:
+        family, address = addresses.pop(0)
+        connection = _made(family)
+        connection.settimeout(seconds)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keep_alive(connection)
+            waiting(connection.connect, address)
+        except OSError:
+            connection.close()
+            if not addresses:
+                raise
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+
+
+def _addresses_of(place: TcpPlace) -> list[tuple[socket.AddressFamily, Any]]:
+    if place.is_local:
+        return [(_family(place), (place.address, place.port))]
+    found = waiting(socket.getaddrinfo, place.address, place.port, 0, socket.SOCK_STREAM)
+    return [(family, address) for family, *_, address in found]
+
+
+def _secured(plain: socket.socket, place: TcpPlace) -> socket.socket:
+    """The connection over TLS, once both sides have shaken hands."""
+    connection = plain
+    try:
+        assert place.tls is not None
+        session = tls_session.client_session(place.tls, place.address)
+        with _making:
+            connection = secured = tls_socket.TlsSocket(plain, session)
+            _sockets.add(secured)
+        if not waiting(secured.shake_hands):
+            raise TimeoutError("the other side does not go on with TLS")
+    except BaseException:
+        connection.close()
+        raise
+    return secured
+
+
+def keep_alive(connection: socket.socket) -> None:
+    """Have the system find out that the other machine is gone, also where nothing is sent."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def accept(listener: socket.socket) -> socket.socket:
@@ -99,6 +155,7 @@ def accept(listener: socket.socket) -> socket.socket:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.pack(int(SEND_SECONDS), 0))
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        keep_alive(connection)
     return connection
 
 
@@ -195,7 +252,11 @@ def now() -> float:
 
 
 def _tcp(place: TcpPlace) -> socket.socket:
-    return _made(socket.AF_INET6 if place.host.startswith("[") else socket.AF_INET)
+    return _made(_family(place))
+
+
+def _family(place: TcpPlace) -> socket.AddressFamily:
+    return socket.AF_INET6 if place.host.startswith("[") else socket.AF_INET
 
 
 def _unix() -> socket.socket:

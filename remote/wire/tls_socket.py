@@ -1,0 +1,158 @@
+"""A stream socket over TLS, used as a plain one.
+
+TK1. Its calls are those of a plain socket: what `send` reports as sent the system has, so who polls
+    for WRITE and goes on with the rest sends each byte once. The rest must begin with the bytes
+    that the call before has not reported, as whoever sends frames does anyway.
+TK2. One thread reads, any number send: the session is used under a lock that nobody holds while he
+    waits. Who sends without waiting is refused while another one sends, as by a full socket.
+TK3. After a receive that fills its buffer more may be here without the system knowing of it
+    (`has_unread`): who polls looks at that first.
+- Its end is that of the connection beneath: frames have lengths, so one that is cut off is noticed.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterable
+from typing import Final
+
+from quire.arguments import Bytes
+from quire.env.interpreter import Lock
+from quire.remote.limits import TLS_BYTES_AT_ONCE
+
+from .tls_session import TlsSession
+
+_NO_WAIT: Final = socket.MSG_DONTWAIT
+
+
+class TlsSocket(socket.socket):
+    """The socket of a session, in the place of the plain one that it takes."""
+
+    def __init__(self, plain: socket.socket, session: TlsSession) -> None:
+        timeout = plain.gettimeout()
+        super().__init__(plain.family, plain.type, plain.proto, plain.detach())
+        self.settimeout(timeout)
+        self._session = session
+        self._using = Lock()  # the session
+        self._sending = Lock()  # the order of what is sent
+        self._unsent = memoryview(b"")  # of records
+        self._owed = 0  # bytes that are in them
+
+    # The handshake, by the thread that has made the socket
+
+    def shake_hands(self) -> bool:
+        """Go on with the handshake; False: without waiting there is no more to be done.
+
+        Raises CertificateRefused, OSError.
+        """
+        while True:
+            try:
+                done = self._session.shake_hands()
+            finally:
+                self._unsent = memoryview(bytes(self._unsent) + self._session.outgoing())
+                is_sent = self._flush(0)
+            if done and is_sent:
+                return True
+            if not is_sent:
+                return False
+            try:
+                data = super().recv(TLS_BYTES_AT_ONCE)
+            except BlockingIOError:
+                return False
+            if not data:
+                raise ConnectionResetError(errno.ECONNRESET, "the other side ended the connection")
+            self._session.feed(data)
+
+    @property
+    def is_sending(self) -> bool:
+        """True if the handshake waits until more can be sent."""
+        return len(self._unsent) > 0
+
+    # Receiving
+
+    @property
+    def has_unread(self) -> bool:
+        """True if a receive may give something of which no poll tells (TK3)."""
+        with self._using:
+            return self._session.has_unread
+
+    def recv_into(self, buffer: Bytes, nbytes: int = 0, flags: int = 0) -> int:  # type: ignore[override]
+        """Receive what fits into the buffer; 0: the end. Raises as that of a plain socket."""
+        view = memoryview(buffer)
+        if nbytes:
+            view = view[:nbytes]
+        with self._using:
+            count = self._session.read_into(view)
+        while count is None:
+            data = super().recv(TLS_BYTES_AT_ONCE, flags)
+            if not data:
+                return 0
+            with self._using:
+                self._session.feed(data)
+                count = self._session.read_into(view)
+        return count
+
+    def recv(self, bufsize: int, flags: int = 0) -> bytes:
+        """Receive; with MSG_PEEK the result tells only whether something or the end is there."""
+        if flags & socket.MSG_PEEK:
+            return b"?" if self.has_unread else super().recv(bufsize, flags)
+        buffer = bytearray(bufsize)
+        return bytes(buffer[: self.recv_into(buffer, 0, flags)])
+
+    # Sending
+
+    def send(self, data: Bytes, flags: int = 0) -> int:  # type: ignore[override]
+        """Send; the count of what the system has (TK1, TK2). Raises as that of a plain socket."""
+        if not self._sending.acquire(blocking=not (flags & _NO_WAIT or self.gettimeout() == 0.0)):
+            raise BlockingIOError(errno.EAGAIN, "another thread sends")
+        try:
+            return self._send(memoryview(data), flags)
+        finally:
+            self._sending.release()
+
+    def sendall(self, data: Bytes, flags: int = 0) -> None:  # type: ignore[override]
+        """Send all."""
+        view = memoryview(data)
+        while view:
+            view = view[self.send(view, flags) :]
+
+    def sendmsg(self, buffers: Iterable[Bytes], *_: object) -> int:  # type: ignore[override]
+        """Send the beginning of what the buffers hold; the count of what the system has."""
+        data = bytearray()
+        for buffer in buffers:
+            data += memoryview(buffer)[: TLS_BYTES_AT_ONCE - len(data)]
+            if len(data) == TLS_BYTES_AT_ONCE:
+                break
+        return self.send(data)
+
+    def _send(self, view: memoryview, flags: int) -> int:
+        done = 0
+        while True:
+            try:
+                is_sent = self._flush(flags)
+            except TimeoutError:
+                is_sent = False
+            if not is_sent:
+                if done:
+                    return done
+                raise BlockingIOError(errno.EAGAIN, "the other side does not read")
+            counted = min(self._owed, len(view) - done)
+            self._owed -= counted
+            done += counted
+            if done == len(view):
+                return done
+            part = view[done : done + TLS_BYTES_AT_ONCE]
+            with self._using:
+                self._session.encrypt(part)
+                self._unsent = memoryview(self._session.outgoing())
+            self._owed = len(part)
+
+    def _flush(self, flags: int) -> bool:
+        """Send what is left of records; False: the system takes no more now."""
+        while len(self._unsent):
+            try:
+                self._unsent = self._unsent[super().send(self._unsent, flags) :]
+            except BlockingIOError:
+                return False
+        return True
