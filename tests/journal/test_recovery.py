@@ -147,7 +147,8 @@ def test_canary_builds_on_what_may_be_gone(seed: int, monkeypatch: pytest.Monkey
     """A recovery that does not write the last group again is caught."""
     skipped = "quire.journal.recovery._settle_last_groups"
     monkeypatch.setattr(skipped, lambda *_, **options: None)
-    with pytest.raises((AssertionError, StoreCorrupt)):
+
+    def enumerate_all() -> None:
         for its_seed in range(seed, seed + 8):  # few workloads of a hundred never meet it
             enumerate_crashes(
                 Workload(its_seed, direct=True),
@@ -156,6 +157,9 @@ def test_canary_builds_on_what_may_be_gone(seed: int, monkeypatch: pytest.Monkey
                 seed=its_seed,
                 resume=GoneOn(its_seed, direct=True),
             )
+
+    with pytest.raises((AssertionError, StoreCorrupt)):
+        enumerate_all()
 
 
 @pytest.mark.crash
