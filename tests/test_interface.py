@@ -17,7 +17,6 @@ from quire.aio.transaction import AsyncTransactionIntegration
 from quire.calls.call_table import CallRow
 from quire.interface.integration import TransactionIntegration
 from quire.remote.ownership.elected_store import ElectedStore
-from quire.remote.ownership.elected_transaction import ElectedTransaction
 from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.wire import named_calls
 
@@ -37,11 +36,9 @@ IMPLEMENTATIONS: dict[type, list[type]] = {
     quire.Transaction: [
         engine.EmbeddedTransaction,
         remote.RemoteTransaction,
-        ElectedTransaction,
     ],
     TransactionIntegration: [
-        made._integration
-        for made in (engine.EmbeddedTransaction, remote.RemoteTransaction, ElectedTransaction)
+        made._integration for made in (engine.EmbeddedTransaction, remote.RemoteTransaction)
     ],
 }
 IMPLEMENTATIONS |= {subject: [subject] for subject in NAMESPACES.values()}  # for every store

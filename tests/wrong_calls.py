@@ -16,7 +16,6 @@ from quire.interface.transaction import Transaction
 from quire.remote import RemoteStore
 from quire.remote.client.remote_transaction import RemoteTransaction
 from quire.remote.ownership.elected_store import ElectedStore
-from quire.remote.ownership.elected_transaction import ElectedTransaction
 
 # Of a store
 
@@ -133,19 +132,6 @@ def embedded_transaction(txn: EmbeddedTransaction) -> None:
 
 def joined_transaction(txn: RemoteTransaction) -> None:
     """Of a store of another one."""
-    txn.put("q", b"", priorty=1)  # type: ignore[call-arg]
-    txn.put("q", b"", delay="1")  # type: ignore[arg-type]
-    txn.put("q", priority=1)  # type: ignore[call-arg]
-    txn.put_stream("q", b"", expires=1.0)  # type: ignore[call-arg]
-    txn.put_stream("q", b"", sender=5)  # type: ignore[arg-type]
-    txn.put_stream("q", request_id="r")  # type: ignore[call-arg]
-    txn.put_writer("q", durable=True)  # type: ignore[call-arg]
-    txn.put_writer("q", deliver_at="now")  # type: ignore[arg-type]
-    txn.put_writer()  # type: ignore[call-arg]
-
-
-def elected_transaction(txn: ElectedTransaction) -> None:
-    """Of one whose owners come and go."""
     txn.put("q", b"", priorty=1)  # type: ignore[call-arg]
     txn.put("q", b"", delay="1")  # type: ignore[arg-type]
     txn.put("q", priority=1)  # type: ignore[call-arg]

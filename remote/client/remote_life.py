@@ -9,6 +9,17 @@
 | in doubt | the owner was lost during the commit (OutcomeUnknown), or its disk failed |
 
 A commit or prepare that raised for a reason that can go away (QueueFull, DiskFull) leaves it open.
+
+The action for a request that is lost is the policy's of its store object (`FailOver`), by the table
+of `request_outcomes`; what is to be looked up is looked up here.
+
+- ET1: an open transaction is never moved to another owner: what it has got was given back, and may
+  be in other hands. A prepared one is every owner's.
+- ET2: a commit counts as done only if the ledger holds all of its entries now and held none of them
+  before it was sent, which is looked up then. Two that commit the same entries at the same moment
+  are taken for one.
+- A prepare counts as done only if its xid is listed, prepared since it was sent.
+- Each call after the loss of a transaction raises that error, the end of its `with` block too.
 """
 
 from __future__ import annotations
@@ -18,8 +29,9 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from quire.arguments import (
@@ -31,13 +43,20 @@ from quire.arguments import (
 from quire.calls.documented import documented_by
 from quire.calls.signal_safety import OwnLock, allow_reentry, call
 from quire.errors import (
+    AlreadyCommitted,
     ConnectionLost,
     InvalidArgument,
+    OutcomeUnknown,
     QuireError,
+    StoreClosed,
+    StoreFailed,
     TransactionAborted,
     TransactionClosed,
+    TransactionNotFound,
     TransactionTimeout,
 )
+from quire.interface.integration import Integration
+from quire.interface.namespaces import Prepared
 from quire.interface.transaction import Transaction
 from quire.messages.payload_reader import ReadChunk
 from quire.moments import Duration
@@ -59,21 +78,33 @@ from quire.remote.wire.protocol import (
     encode_wait,
     field,
 )
-from quire.reports.info import QueueInfo, TransactionState
+from quire.reports.info import PreparedInfo, QueueInfo, TransactionState
 
 from .channel import Channel, StreamEnded
 from .connection import OwnerConnection
 from .deciding import LISTED, Decided, decide
 from .put_buffer import PutBuffer
-from .request_outcomes import Request, RequestProgress
+from .request_outcomes import UNANSWERED, Request, RequestAction, RequestProgress
 
 # Looking a member up in its class takes as long as a call.
 _OPEN: Final = TransactionState.OPEN
 _PREPARED: Final = TransactionState.PREPARED
 _COMMITTED: Final = TransactionState.COMMITTED
 _IN_DOUBT: Final = TransactionState.IN_DOUBT
+_ROLLED_BACK: Final = TransactionState.ROLLED_BACK
 
 _FROM_OUTSIDE: Final = TransactionTimeout, TransactionAborted
+_LOST: Final = ConnectionLost, StoreClosed
+_LOOKS: Final = RequestAction.LOOK_UP, RequestAction.LOOK_FOR
+
+NOBODY: Final = (
+    "the owner of the store has closed it, and nobody has taken over in time; nothing of this "
+    "operation took effect: try again later"
+)
+_AGAIN: Final = (
+    "the owner of the store has ended, and with it this transaction: nothing of it took effect; "
+    "begin it again with store.transaction()"
+)
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -128,12 +159,32 @@ class JoinedStore(Protocol):
     def forget_queues(self) -> None:
         """Forget what is known of queues, as it may have changed."""
 
+    @property
+    def integration(self) -> Integration:
+        """The calls for connectors, of this owner."""
+
+
+class Recovery(Protocol):
+    """A store object that goes on with the next owner, as far as its transactions need that."""
+
+    def action_for(self, request: Request, store: Any, error: QuireError) -> RequestAction:
+        """Return the action for a request that was lost with this error, once it can be done."""
+
+    @property
+    def prepared(self) -> Prepared:
+        """The prepared transactions, which any owner decides."""
+
+    @property
+    def integration(self) -> Integration:
+        """The calls for connectors, of the owner that there is."""
+
 
 @documented_by(Transaction)
 class RemoteLife:
     """A joined transaction's life; its subclass puts and gets."""
 
     id: int = 0  # of its store object
+    recovery: Recovery | None = None  # None: its loss is raised as it is
 
     def __init__(
         self,
@@ -163,7 +214,8 @@ class RemoteLife:
         self._values: dict[tuple[str, str], bytes | None] = {}  # of states, that it sets
         self._value_bytes = 0
         self._cause: QuireError | None = None  # why it was rolled back, if not by its user
-        self._prepared: tuple[str, int] = "", 0  # its xid, and its number at the owner
+        # Its xid, and its number at its owner; None: that owner has ended.
+        self._prepared: tuple[str, int | None] = "", None
 
     def __del__(self) -> None:
         channel = getattr(self, "_channel", None)
@@ -206,8 +258,25 @@ class RemoteLife:
         """Return True if its state is "open"."""
         return self._state is _OPEN
 
-    @call
     def prepare(self, xid: str, timeout: Duration | None = None) -> None:
+        since_us = time.time_ns() // 1000
+        try:
+            self._prepare_at_owner(xid, timeout)
+        except _LOST as error:
+            raise self._lost(error, Request.PREPARE) from None
+        except OutcomeUnknown as error:
+            action = self._action_for(Request.PREPARE, error)
+            if action not in _LOOKS:
+                raise
+            found = self._listed(xid, error)
+            if found is None and action is RequestAction.LOOK_UP:
+                raise self._lose(error) from None
+            if found is None or found.prepared_us < since_us:  # of somebody else, it seems
+                raise
+            self._prepared, self._state = (xid, None), _PREPARED
+
+    @call
+    def _prepare_at_owner(self, xid: str, timeout: Duration | None) -> None:
         check_xid(xid)
         check_preparable(self._durable)
         wait = None if timeout is None else check_timeout(timeout)
@@ -217,50 +286,168 @@ class RemoteLife:
             ending = Request.PREPARE, f"prepare of {xid!r}", LISTED
             header = self._ended_by(ending, self._last_call, request)
             self._puts.limit(field(header, "limits", dict))
-            self._prepared = xid, field(header, "number", int)
+            number = field(header, "number", int)
+            self._prepared = xid, number
             self._state = _PREPARED
-            self._store.own_prepared[self._prepared[1]] = self
+            self._store.own_prepared[number] = self
 
     def decided(self, decided: Decided) -> None:
         """Note the owner's answer once the transaction is decided."""
-        self._state = decided.state or TransactionState.ROLLED_BACK
+        self._state = decided.state or _ROLLED_BACK
         self._puts.settle(decided.placed)
 
-    def _decide(self, decision: Decision) -> bool:
-        """Decide the transaction. Return True if this has committed it, and nobody else before."""
+    def _decide(self, decision: Decision) -> None:
+        """Decide the prepared transaction at the owner where it was prepared, or at the next."""
         xid, number = self._prepared
-        decided = decide(self._connection, decision, xid, number)
-        self.decided(decided)
-        return decided.committed
+        is_decided = False
+        if number is not None:
+            try:
+                self._decide_at_owner(decision)
+                return
+            except UNANSWERED as error:
+                action = self._action_for(Request.OWN_DECISION, error)
+                if action is RequestAction.LOOK_UP:
+                    is_decided = self._listed(xid, error) is None
+                elif action is RequestAction.CONNECTION_LOST and isinstance(error, StoreClosed):
+                    raise ConnectionLost(NOBODY) from None
+                elif action is not RequestAction.REPEAT:
+                    raise
+        assert self.recovery is not None  # else the error was raised
+        if not is_decided:
+            prepared = self.recovery.prepared
+            try:
+                (prepared.commit if decision is Decision.COMMIT else prepared.rollback)(xid)
+            except TransactionNotFound:
+                raise TransactionClosed(
+                    f"the prepared transaction {xid!r} was decided already, by somebody else"
+                ) from None
+        self._state = _COMMITTED if decision is Decision.COMMIT else _ROLLED_BACK
 
     @call
-    def commit(self, timeout: Duration | None = None) -> None:
-        wait = None if timeout is None else check_timeout(timeout)
+    def _decide_at_owner(self, decision: Decision) -> None:
         with self._lock:
             if self._state is _PREPARED:
-                if not self._decide(Decision.COMMIT):
-                    self._check_open()  # it is not
-                return
+                decided = decide(self._connection, decision, *self._prepared)
+                self.decided(decided)
+                if decided.committed:
+                    return
+            if decision is Decision.COMMIT:
+                self._check_open()  # it is not
+
+    def commit(self, timeout: Duration | None = None) -> None:
+        if self._state is _PREPARED:
+            self._decide(Decision.COMMIT)
+            return
+        entries, before = dict(self._records), {}
+        try:
+            if entries and self.recovery is not None and self._state is _OPEN:
+                before = self._store.integration.ledger_many(list(entries))
+            self._commit_at_owner(timeout)
+        except _LOST as error:
+            raise self._lost(error, _ending_of(entries)[0]) from None
+        except (OutcomeUnknown, StoreFailed) as error:
+            if self._state is not _IN_DOUBT or self.recovery is None:
+                raise  # its owner knows the state, or nobody is to be asked
+            self._check_new(entries, before)
+            action = self._action_for(_ending_of(entries)[0], error)
+            if action not in _LOOKS:
+                raise
+            self._find_out(entries, error, action)
+
+    @call
+    def _commit_at_owner(self, timeout: Duration | None) -> None:
+        wait = None if timeout is None else check_timeout(timeout)
+        with self._lock:
             self._check_open()
             more = self._records or self._values
             is_nothing = self._channel is None and self._puts.is_empty and not more
             if is_nothing and not self._durable:  # else what came before is to be durable
                 self._state = _COMMITTED
                 return
-            ending = _WITH_ENTRIES if self._records else _WITHOUT_ENTRIES
-            header = self._ended_by(ending, self._commit, wait)
+            header = self._ended_by(_ending_of(self._records), self._commit, wait)
             self._state = _COMMITTED
             if header:
                 self._puts.settle(field(header, "placed", dict))
                 self._puts.limit(field(header, "limits", dict))
 
-    @call
     def rollback(self) -> None:
+        if self._state is _PREPARED:
+            self._decide(Decision.ROLLBACK)
+        else:
+            self._roll_back_if_open()
+
+    @call
+    def _roll_back_if_open(self) -> None:
         with self._lock:
-            if self._state is _PREPARED:
-                self._decide(Decision.ROLLBACK)
-            elif self._state is _OPEN:
-                self._roll_back()
+            if self._state is _OPEN:
+                try:
+                    self._roll_back()
+                except UNANSWERED as error:
+                    if self._action_for(Request.ROLLBACK, error) is not RequestAction.RETURN:
+                        raise
+
+    # When the owner is lost
+
+    def _action_for(self, request: Request, error: QuireError) -> RequestAction:
+        if self.recovery is None:
+            return RequestAction.ANSWER
+        return self.recovery.action_for(request, self._store, error)
+
+    def _lost(self, error: QuireError, request: Request = Request.STEP) -> QuireError:
+        """Return the error to raise for one of a request that took no effect.
+
+        Where the owner has ended, the transaction has, too.
+        """
+        if isinstance(error, _LOST):
+            action = self._action_for(request, error)
+            if action is RequestAction.CONNECTION_LOST:
+                return self._lose(error)
+        return error
+
+    def _lose(self, error: QuireError) -> QuireError:
+        """Nothing of the transaction took effect, at this call and at each one after it (ET1)."""
+        with suppress(*UNANSWERED):  # whatever the owner answers, its end does it
+            self._roll_back()
+        is_late = isinstance(error, ConnectionLost) and error.late
+        self._cause = lost = error if is_late else ConnectionLost(_AGAIN)
+        return lost
+
+    def _check_new(self, entries: Mapping[str, int], before: Mapping[str, int]) -> None:
+        """Raise AlreadyCommitted if the ledger held an entry before the commit was sent."""
+        for key, version in entries.items():
+            if before.get(key, -1) >= version:
+                self._state = _ROLLED_BACK
+                raise AlreadyCommitted(
+                    f"the ledger holds {key!r} with version {before[key]} already: the "
+                    "transaction's effect is there, and it is rolled back"
+                ) from None
+
+    def _find_out(
+        self, entries: Mapping[str, int], error: QuireError, action: RequestAction
+    ) -> None:
+        """Find out if a commit has been done (ET2)."""
+        assert self.recovery is not None  # else there is nothing to look up
+        try:
+            now = self.recovery.integration.ledger_many(list(entries))
+        except QuireError:
+            raise error from None
+        if all(now.get(key) == version for key, version in entries.items()):
+            self._state = _COMMITTED
+            return
+        is_undone = any(now.get(key, -1) < version for key, version in entries.items())
+        if is_undone and action is RequestAction.LOOK_UP:
+            raise self._lose(error) from None
+        raise error
+
+    def _listed(self, xid: str, error: QuireError) -> PreparedInfo | None:
+        """Ask the owner there is now for the xid. Raises the error if it cannot be asked."""
+        assert self.recovery is not None  # else there is nothing to look up
+        try:
+            return next((info for info in self.recovery.prepared.list() if info.xid == xid), None)
+        except QuireError:
+            raise error from None
+
+    # Requests
 
     def _ended_by(self, ending: Ending, ask: Callable[[A], Header], how: A) -> Header:
         """Make the request that ends the transaction here, unless it is refused."""
@@ -269,7 +456,7 @@ class RemoteLife:
             return ask(how)
         except StreamEnded as error:
             if error.progress is not RequestProgress.SENT:
-                self._state = TransactionState.ROLLED_BACK
+                self._state = _ROLLED_BACK
             raise self._connection.error_of(error, *ending) from None
         except QuireError as error:
             self._take_state(error)
@@ -337,7 +524,7 @@ class RemoteLife:
             raise self._fail(error) from None
         except QuireError as error:
             self._take_state(error)
-            raise
+            raise self._lost(error) from None
         except BaseException:
             self._end()
             raise
@@ -346,14 +533,15 @@ class RemoteLife:
         """Ask the owner for something beside the transaction, which ends if that is lost."""
         try:
             return allow_reentry(ask)
-        except ConnectionLost:
-            self._end()
-            raise
+        except _LOST as error:
+            if isinstance(error, ConnectionLost):
+                self._end()
+            raise self._lost(error) from None
 
     def _fail(self, error: StreamEnded) -> QuireError:
         """The owner is gone, and so is the transaction."""
         self._end()
-        return self._connection.error_of(error, Request.STEP)
+        return self._lost(self._connection.error_of(error, Request.STEP))
 
     def _enter(self, wait: float | None = None) -> Channel:
         """The channel that carries the transaction, from the first request to its end."""
@@ -381,7 +569,7 @@ class RemoteLife:
                 channel.close()  # which rolls it back at the owner
             self._connection.give_back(channel)
 
-    def _end(self, state: TransactionState = TransactionState.ROLLED_BACK) -> None:
+    def _end(self, state: TransactionState = _ROLLED_BACK) -> None:
         self._state = state
         self._leave()
 
@@ -398,7 +586,7 @@ class RemoteLife:
                 self._refused = True
             self._puts.taken(channel.taken)
         else:
-            self._end(state or TransactionState.ROLLED_BACK)
+            self._end(state or _ROLLED_BACK)
 
     def _roll_back(self) -> None:
         """At the owner too. If it is gone, the transaction is rolled back all the same."""
@@ -420,9 +608,9 @@ class RemoteLife:
         if self._state is _OPEN:
             try:
                 self._connection.check()
-            except QuireError:
+            except QuireError as error:
                 self._end()
-                raise
+                raise self._lost(error) from None
             if (
                 self._channel is None  # else the owner finds out
                 and self._deadline is not None
@@ -434,7 +622,7 @@ class RemoteLife:
                 )
                 self._end()
         if self._cause is not None:
-            raise type(self._cause)(str(self._cause))
+            raise _once_more(self._cause)
         if self._state is _PREPARED:
             raise TransactionClosed(
                 f"the transaction is prepared as {self._prepared[0]!r}: only commit() and "
@@ -444,6 +632,19 @@ class RemoteLife:
             raise TransactionClosed(
                 f"the transaction is {self.state}: begin a new one with store.transaction()"
             )
+
+
+def _ending_of(entries: object) -> Ending:
+    """Return the commit of a transaction with these ledger entries."""
+    return _WITH_ENTRIES if entries else _WITHOUT_ENTRIES
+
+
+def _once_more(cause: QuireError) -> QuireError:
+    """Return an error like the one that has ended the transaction."""
+    error = type(cause)(str(cause))
+    if isinstance(error, ConnectionLost) and isinstance(cause, ConnectionLost):
+        error.late = cause.late
+    return error
 
 
 def _seconds(wait: object) -> float | None:

@@ -22,6 +22,7 @@ RT6. Each chunk of a message that is put as a stream is one request, made after 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, Unpack
 
 from quire.arguments import (
@@ -47,8 +48,11 @@ from quire.calls.documented import documented_by
 from quire.calls.signal_safety import allow_reentry, call, undo_on_interrupt
 from quire.definitions.row_schema import rows_one_by_one
 from quire.errors import (
+    ConnectionLost,
     InvalidArgument,
     QuireError,
+    StoreClosed,
+    TransactionClosed,
     TransactionError,
 )
 from quire.interface.lookup import MessageKey, Where, where_of
@@ -380,7 +384,10 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         with self._lock:
             self._streams -= {queue}
             if self._state is _OPEN and self._channel is not None:
-                self._request(ABANDON, {"stream": number})
+                with suppress(
+                    ConnectionLost, StoreClosed, TransactionClosed
+                ):  # what is lost is abandoned
+                    self._request(ABANDON, {"stream": number})
 
     def get(
         self,
@@ -412,7 +419,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
                 channel = self._channel or self._enter(wait)
             except QuireError as error:
                 self._take_state(error)
-                raise
+                raise self._lost(error) from None
             request = GET_HEAD.pack(length, GET, self._number, wait) + name
             answer = self._at_owner(Channel.exchange, [request], wait)
             kind = answer[4]

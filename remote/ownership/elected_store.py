@@ -14,8 +14,6 @@ than without this class.
 - In a process that was forked nothing is elected: the store object stays its parent's.
 - An owner that is there and does not answer is waited for in its channels (CH4), and no longer: it
   has the lock, so nobody takes over, and the call raises.
-
-Transactions are `elected_transaction`'s.
 """
 
 from __future__ import annotations
@@ -68,7 +66,9 @@ from quire.messages.put_options import StorePutOptions
 from quire.moments import Duration
 from quire.remote.client.connection import OwnerConnection
 from quire.remote.client.made_store import MadeStore
+from quire.remote.client.remote_life import NOBODY
 from quire.remote.client.remote_store import RemoteStore
+from quire.remote.client.remote_transaction import RemoteTransaction
 from quire.remote.client.request_outcomes import (
     UNANSWERED,
     OwnerEvent,
@@ -84,7 +84,6 @@ from quire.remote.client.request_outcomes import (
 from quire.remote.limits import LONG_JOINED_SECONDS
 from quire.reports.info import SubscriptionInfo
 
-from .elected_transaction import NOBODY, ElectedTransaction
 from .election import Election, load_engine
 
 if TYPE_CHECKING:
@@ -211,10 +210,10 @@ class ElectedStore(MadeStore):
         while True:
             store = self._inner
             try:
-                if isinstance(store, RemoteStore):
-                    inner = store.transaction(timeout, large, owner, durable)
-                    return ElectedTransaction(self, store, inner)
-                return store.transaction(timeout, large, owner, durable)
+                made = store.transaction(timeout, large, owner, durable)
+                if isinstance(made, RemoteTransaction):
+                    made.recovery = self
+                return made
             except UNANSWERED as error:
                 lost = self._to_repeat(Request.BEGIN, store, error, lost)
 

@@ -32,7 +32,6 @@ from quire.errors import (
 from quire.limits import COMMIT_BYTES, INTERVAL_SECONDS, MESSAGE_OVERHEAD_BYTES
 from quire.opening import open as open_store
 from quire.remote import RemoteStore, RemoteTransaction
-from quire.remote.ownership.elected_transaction import ElectedTransaction
 from quire.remote.wire.failures import raise_error
 from quire.reports.info import QueueRecord
 from tests.behaviour.forms import TOLD_AT_ONCE, AnyStore, Clock
@@ -105,7 +104,7 @@ def put_at_owner(txn: Any, queue: str, payload: bytes) -> None:
     """Put a message that the owner knows of at once, also where it would wait at the client."""
     txn.put(queue, payload)
     inner = txn
-    while isinstance(inner, BehindLoop | AsyncTransaction | ElectedTransaction):
+    while isinstance(inner, BehindLoop | AsyncTransaction):
         inner = inner._inner
     if isinstance(inner, RemoteTransaction):
         inner._send_ahead()  # and has taken it
