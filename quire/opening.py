@@ -14,7 +14,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 from quire.arguments import check_seconds
@@ -35,9 +36,11 @@ if TYPE_CHECKING:
     from .interface.store import Store
     from .remote.ownership.election import Election
     from .remote.ownership.shared_store import SharedStore
+    from .remote.server.network_entrance import NetworkEntrance
     from .remote.server.signals import SignalFlag
 
 _log = logger("quire.opening")
+_NETWORK = "quire://"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -48,6 +51,7 @@ def open(
     create: bool = True,
     share: bool = True,
     background: bool = True,
+    tls: Tls | None = None,
     **options: Any,
 ) -> Store:
     """Open the store at `path`: own it, or join its owner.
@@ -55,6 +59,11 @@ def open(
     `create` makes a new store where there is none. `share` lets other processes join this one, and
     lets this one join another; without it the store is owned or StoreLocked is raised. `background`
     runs checkpoints, moves and time-outs in threads of the store.
+
+    The URL "quire://host:port" in place of a path is a store that another machine serves (`quire
+    serve --listen`): it is joined, over TLS with the certificates that `tls` names, and joined
+    again whenever the connection is lost; "quire://host:port,host2:port2" tries each in turn. Of
+    the other arguments only the option `call_timeout` goes with it. See docs/network.md.
 
     The path ":memory:" is a store in the memory of this process, which is gone when it is
     closed: nobody else can join it, and nothing of it is on a disk, of queues that are durable
@@ -64,8 +73,13 @@ def open(
     with the store objects that they have. The options (see `quire.engine.Options`) hold while this
     process is the owner.
 
-    Raises StoreNotFound, StoreLocked, StoreCorrupt, StoreVersion, StoreFailed, InvalidArgument.
+    Raises StoreNotFound, StoreLocked, StoreCorrupt, StoreVersion, StoreFailed, InvalidArgument; of
+    a URL ConnectionLost, CertificateRefused, InvalidArgument.
     """
+    if isinstance(path, str) and path.startswith(_NETWORK):
+        return _open_over_network(path, tls, env, share=share, options=options)
+    if tls is not None:
+        raise InvalidArgument(f"{path!r:.200} goes without tls: it is for quire://host:port")
     if path == IN_MEMORY:
         return _open_in_memory(env, create=create, background=background, **options)
     path = checked_path(path)
@@ -122,6 +136,26 @@ def another_users(path: str, private: str) -> str:
     )
 
 
+def _open_over_network(
+    url: str, tls: object, env: Env | None, *, share: bool, options: dict[str, Any]
+) -> Store:
+    """The store that is served there."""
+    machine = check_env(env)
+    call_timeout = check_seconds(options.pop("call_timeout", DEFAULT_CALL_TIMEOUT))
+    if options or not share or not isinstance(machine, OsEnv):
+        names = ", ".join(options) or ("env" if share else "share")
+        raise InvalidArgument(
+            f"{names}: a store behind a URL is joined as it is: give tls and call_timeout alone"
+        )
+    with importing():
+        from .remote.client.network_owner import NetworkOwner
+        from .remote.ownership.elected_store import ElectedStore
+
+    keep_standard_descriptors()
+    owner = NetworkOwner(machine, url, _checked_tls(tls), call_timeout)
+    return made(lambda: ElectedStore(owner, owner.join()), lambda store: store.close())
+
+
 def connect(
     url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT, *, tls: Tls | None = None
 ) -> RemoteStore:
@@ -170,10 +204,17 @@ def serve(
     *,
     create: bool = True,
     wait: bool = True,
+    listen: Sequence[str] = (),
+    tls: Tls | None = None,
+    insecure: bool = False,
     say: Callable[[str], None] | None = None,
     **options: Any,
 ) -> None:
     """Own the store at `path` and serve it until SIGTERM or SIGINT, and then close it.
+
+    `listen`: "host:port" of ports at which it is served to other machines, too, over TLS: `tls`
+    names the certificate and key of this server and, as `ca`, the authority of its clients, who
+    must have a certificate of it; on loopback `ca` may be left out, and with `insecure` TLS.
 
     Where another process owns it, this one has joined, and takes over when that one ends, if it is
     the first of those that wait; without `wait` StoreLocked is raised. With `linger`, also end when
@@ -192,21 +233,35 @@ def serve(
     path = checked_path(path)
     env = OsEnv()
     say = say or _log.info
+    network = _entrance(listen, _checked_tls(tls), insecure=insecure)
     election = Election(env, path, options, owner="quire serve")
     with (
+        closing(network) if network is not None else nullcontext(),
         stop_on_signals() as end,
         _own_or_join(env, election, create) if wait else election.own(create=create) as store,
     ):
         with on_hangup(lambda: _tell_status(store, say)):
             owned = _in_turn(store, end, say)
             if owned is not None:
-                _serve_others(owned, env, linger, end, say)
+                _serve_others(owned, env, linger, end, say, network)
         notify(STOPPING)
         if linger is None and owned is not None and owned.failed:
             raise StoreFailed(
                 f"a write or sync of {path} failed, or its directory was moved or removed: the "
                 "store is let go of; who opens it next, where it is now, recovers it"
             )
+
+
+def _entrance(listen: Sequence[str], tls: Tls | None, *, insecure: bool) -> NetworkEntrance | None:
+    """Bind the ports, before anybody is made to wait. Raises InvalidArgument, RemoteError."""
+    if not listen:
+        if tls is not None or insecure:
+            raise InvalidArgument("certificates, or none, are for a port: give listen, too")
+        return None
+    with importing():
+        from .remote.server.network_entrance import NetworkEntrance, places_to_listen
+
+    return NetworkEntrance(places_to_listen(listen, tls, insecure=insecure))
 
 
 def _in_turn(store: Store, end: SignalFlag, say: Callable[[str], None]) -> SharedStore | None:
@@ -241,12 +296,17 @@ def _serve_others(
     linger: float | None,
     end: SignalFlag,
     say: Callable[[str], None],
+    network: NetworkEntrance | None,
 ) -> None:
     with importing():
         from quire.remote import READY, notify
 
     server = store.share(env)
     say(f"ready: process {os.getpid()} serves {store.path} at {server.wait_started()}")
+    if network is not None:
+        server.listen(network)
+        for url in network.urls:
+            say(f"listening: {url}")
     notify(f"{READY}\nSTATUS=owns {store.path}")
     server.wait_until_idle(linger, end)
 
@@ -318,8 +378,8 @@ def checked_path(path: object) -> str:
         raise InvalidArgument(f"path is {path!r}: give the path of a directory{in_memory}")
     if _URL.match(text):
         raise InvalidArgument(
-            f"{text!r} is a URL: give the path of a directory; quire.connect takes the URL of an "
-            "owner's socket"
+            f"{text!r} is a URL: give the path of a directory; quire.open takes quire://host:port, "
+            "quire.connect the URL of an owner's socket"
         )
     if text == IN_MEMORY:
         raise InvalidArgument(

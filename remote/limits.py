@@ -48,7 +48,19 @@ HEAVY_BYTES = (
     64 << 10
 )  # a request, or a transaction's puts, from which on it has a thread of its own
 
-# --- TLS ---
+# --- connections to other machines ---
+
+MAX_RECONNECT_SECONDS = 2.0  # between two rounds over the addresses of a store whose owner is gone
+
+HEARTBEAT_SECONDS = 30  # without an answer of the other machine's system, until it is gone
+# Of a connection: after so many idle seconds its system is asked, so often, every so many seconds.
+KEEP_ALIVE = {
+    "TCP_KEEPIDLE": 10,
+    "TCP_KEEPALIVE": 10,  # the same, as macOS has it
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 4,
+    "TCP_USER_TIMEOUT": 1000 * HEARTBEAT_SECONDS,  # for what is sent and not acknowledged
+}
 
 TLS_BYTES_AT_ONCE = 64 << 10  # that are encrypted, or received: four records
 TLS_UNSENT_BYTES = 64 << 10  # of answers to what the protocol of TLS demands; a client has none

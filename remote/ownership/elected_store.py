@@ -58,7 +58,6 @@ from quire.limits import (
     CANCEL_SECONDS,
     CANDIDATE_PAUSE_SECONDS,
     HAND_OVER_SECONDS,
-    JOIN_POLL_SECONDS,
     LONGEST_PAUSE_SECONDS,
 )
 from quire.messages.message import Message
@@ -84,9 +83,10 @@ from quire.remote.client.request_outcomes import (
 from quire.remote.limits import LONG_JOINED_SECONDS
 from quire.reports.info import SubscriptionInfo
 
-from .election import Election, load_engine
-
 if TYPE_CHECKING:
+    from quire.remote.client.network_owner import NetworkOwner
+
+    from .election import Election
     from .shared_store import SharedStore
 
     Inner = SharedStore | RemoteStore
@@ -116,7 +116,7 @@ class ElectedStore(MadeStore):
     Thread-safe. `close` lets go of the store, whichever way it is held.
     """
 
-    def __init__(self, election: Election, joined: RemoteStore) -> None:
+    def __init__(self, election: Election | NetworkOwner, joined: RemoteStore) -> None:
         self.path = election.path  # its owner may know it by another one
         self.store_id: Final = joined.store_id
         self._election = election
@@ -128,7 +128,9 @@ class ElectedStore(MadeStore):
         self._closing = WakeUp()
         self._trouble: Exception | None = None  # why this process cannot own the store
         self._watch = Thread(
-            target=_watch, args=(weakref.ref(self), joined.connection), name="quire-elect"
+            target=_watch,
+            args=(weakref.ref(self), joined.connection, election.prepare),
+            name="quire-elect",
         )
         self._watch.start()
 
@@ -485,7 +487,7 @@ class ElectedStore(MadeStore):
         """The next owner's store; None if this store object was closed meanwhile."""
         candidate_pause = CANDIDATE_PAUSE_SECONDS
         while not self._closed:
-            pause = JOIN_POLL_SECONDS
+            pause = self._election.pause_seconds
             try:
                 found = self._election.succeed()
                 if found is not None:
@@ -518,11 +520,15 @@ _DIRECT: Final = tuple(
 )
 
 
-def _watch(reference: weakref.ref[ElectedStore], connection: OwnerConnection | None) -> None:
+def _watch(
+    reference: weakref.ref[ElectedStore],
+    connection: OwnerConnection | None,
+    prepare: Callable[[], None],
+) -> None:
     """The thread behind a store object; it does not keep it from being dropped."""
     while connection is not None:
         if not connection.wait_for_end(LONG_JOINED_SECONDS):
-            load_engine()  # not only when the owner ends: it may be another release's by then
+            prepare()  # not only when the owner ends: it may be another release's by then
             connection.wait_for_end()
         store = reference()
         connection = None if store is None else store.succeed()

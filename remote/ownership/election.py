@@ -30,6 +30,7 @@ from quire.engine.options import Options, check_fixed
 from quire.env import Env, check_file_system
 from quire.errors import InvalidArgument, StoreLocked
 from quire.libraries.late_imports import importing, load
+from quire.limits import JOIN_POLL_SECONDS
 from quire.remote.client import joining
 from quire.remote.wire.address import read_address
 
@@ -101,6 +102,15 @@ class Election:
         except StoreLocked:
             return joining.join(self._env, self.path, self._call_timeout)
 
+    @property
+    def pause_seconds(self) -> float:
+        """Seconds until the next try to own or join."""
+        return JOIN_POLL_SECONDS
+
+    def prepare(self) -> None:
+        """Import now whatever owning a store needs."""
+        load("quire.remote.ownership.shared_store")
+
     def _own(self, options: dict[str, Any], *, create: bool) -> SharedStore:
         with importing():
             from .shared_store import SharedStore  # the engine
@@ -110,8 +120,3 @@ class Election:
         )
         store.share(self._env)
         return store
-
-
-def load_engine() -> None:
-    """Whatever owning a store needs is imported now."""
-    load("quire.remote.ownership.shared_store")

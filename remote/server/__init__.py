@@ -5,6 +5,7 @@ from quire.libraries.late_modules import late_modules as _late_modules
 __getattr__ = _late_modules(
     globals(),
     "awaited_sources",
+    "network_entrance",
     "open_streams",
     "served_client",
     "served_connection",

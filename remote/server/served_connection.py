@@ -29,7 +29,7 @@ from quire.remote.wire.protocol import (
     Header,
     Role,
 )
-from quire.remote.wire.sockets import close, now, refuse_more, send_all, shut
+from quire.remote.wire.sockets import close, has_unread, now, refuse_more, send_all, shut
 from quire.remote.wire.wire_connection import WireConnection, WireSide
 
 from .open_streams import OpenStreams
@@ -68,6 +68,7 @@ class ServedConnection:
     __slots__ = (
         "_admission",
         "_connection",
+        "_reads_ahead",
         "_ready",
         "_refuses",
         "_streams",
@@ -86,6 +87,7 @@ class ServedConnection:
         self, connection: socket.socket, admission: Admission, scratch: memoryview
     ) -> None:
         self._connection = connection
+        self._reads_ahead = hasattr(connection, "has_unread")  # it is over TLS
         self.fd = connection.fileno()
         self._admission = admission
         self._wire = WireConnection(WireSide.OWNER, scratch)
@@ -116,11 +118,7 @@ class ServedConnection:
         A frame that is returned is a commit, which may share its write with others. Raises Gone.
         """
         try:
-            wire = self._wire
-            count = self._connection.recv_into(wire.buffer, 0, _NO_WAIT)
-            if not count:
-                raise Gone
-            frame = wire.received(count)
+            frame = self._receive()
             if self._streams is None:
                 frame = self._admit(frame)
             streams = self._streams
@@ -134,7 +132,7 @@ class ServedConnection:
                 rest = self.answer(frame)
                 if rest is not None:
                     return rest
-                frame = wire.next() if wire.rest else None
+                frame = self._next_frame()
         except BlockingIOError:
             return None
         except RemoteError as error:
@@ -142,6 +140,27 @@ class ServedConnection:
         except OSError:
             raise Gone from None
         return None
+
+    def _receive(self) -> Bytes | None:
+        """Receive what has come, and what no poll tells of; a frame, if one is whole.
+
+        Raises BlockingIOError if nothing has come, Gone, OSError and RemoteError.
+        """
+        while True:
+            count = self._connection.recv_into(self._wire.buffer, 0, _NO_WAIT)
+            if not count:
+                raise Gone
+            frame = self._wire.received(count)
+            if frame is not None or not has_unread(self._connection):
+                return frame
+
+    def _next_frame(self) -> Bytes | None:
+        """Return the next frame of what has come. Raises as `_receive`."""
+        frame = self._wire.next() if self._wire.rest else None
+        if frame is None and self._reads_ahead and has_unread(self._connection):
+            with suppress(BlockingIOError):
+                return self._receive()
+        return frame
 
     def answer(self, frame: Bytes) -> Rest | WaitingGet | None:
         """Answer a request without waiting; what is left to do (CL4). Raises Gone."""
@@ -174,9 +193,11 @@ class ServedConnection:
     def next(self) -> Rest | None:
         """After an answer: the request that came with the one before, if there is one."""
         try:
-            frame = self._wire.next()
+            frame = self._next_frame()
         except RemoteError as error:
             self._refuse(error)
+        except OSError:
+            raise Gone from None
         return None if frame is None else Rest(frame=frame)
 
     def go_on(self, rest: Rest) -> WaitingGet | None:
@@ -195,7 +216,7 @@ class ServedConnection:
                 if answer is rest.get:
                     return rest.get
                 self._send(answer)
-            frame = rest.frame or self._wire.next()
+            frame = rest.frame or self._next_frame()
             while frame is not None:
                 if self.gone:
                     raise Gone
@@ -206,7 +227,7 @@ class ServedConnection:
                     answer.requester = self
                     return answer
                 self._send(answer)
-                frame = self._wire.next()
+                frame = self._next_frame()
         except RemoteError as error:
             self._refuse(error)
         except OSError:
@@ -243,7 +264,7 @@ class ServedConnection:
             except QuireError as error:
                 self._refuse(error)
             wire.accept(hello, answer)
-            frame = wire.next()
+            frame = self._next_frame()
         if wire.outgoing:
             self._connection.send(b"".join(wire.take_outgoing()), _NO_WAIT)
         return frame

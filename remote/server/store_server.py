@@ -67,6 +67,7 @@ from .undecided import Undecided
 if TYPE_CHECKING:
     from quire.remote.wire.protocol import Header
 
+    from .network_entrance import NetworkEntrance
     from .open_streams import OpenStreams
     from .served_client import Answers, ServedClient, ServedStore
     from .served_connection import Rest, ServedConnection
@@ -111,6 +112,7 @@ class StoreServer:
         self._undecided = Undecided(store)
         self._entering = Lock()
         self._entrance: Entrance | None = None
+        self._network: NetworkEntrance | None = None
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._loader: threading.Thread | None = (
@@ -182,6 +184,13 @@ class StoreServer:
             else:
                 self.failure = None
 
+    def listen(self, network: NetworkEntrance) -> None:
+        """Let clients in over the network, too. Raises RemoteError."""
+        with self._entering:
+            if not self.is_closing:
+                self._network = network
+                network.let_in(self.adopt)
+
     def wait_started(self) -> str:
         """The URL for clients, once there is one. Raises what kept the server from starting."""
         if self._starter is not None:
@@ -209,6 +218,8 @@ class StoreServer:
                 self._close_events()
                 return
             entrance.withdraw()
+            if self._network is not None:
+                self._network.close()
         deadline = time.monotonic() + FINISH_SECONDS
         self._end_waits(deadline)
         if thread is not None and self._stop is not None:
@@ -256,6 +267,8 @@ class StoreServer:
         _servers.discard(self)
         for connection in self._connections.values():
             connection.abandon()
+        if self._network is not None:
+            self._network.abandon()
         if self._listener is not None:
             self._listener.close()
         self._close_events()
@@ -363,13 +376,17 @@ class StoreServer:
         self.is_closing = True
         self._let_go()
 
+    def adopt(self, channel: socket.socket) -> ServedConnection:
+        """Serve a connection from now on; by any thread until `close`."""
+        connection = served_connection.ServedConnection(channel, self, self._scratch)
+        self._connections[connection.fd] = connection
+        self._events.register(channel, READ)
+        return connection
+
     def _accept(self, listener: socket.socket) -> None:
         try:
             while True:
-                channel = accept(listener)
-                connection = served_connection.ServedConnection(channel, self, self._scratch)
-                self._connections[connection.fd] = connection
-                self._events.register(channel, READ)
+                self.adopt(accept(listener))
         except BlockingIOError:
             pass
         except OSError as error:

@@ -5,6 +5,9 @@ SO1. A Unix socket may have any path: one too long for the system's address is n
 SO2. `send_all` sends all of the parts or raises; parts that are long are not copied.
 SO3. A socket is its process' alone: a child that is forked, at whatever moment, closes its copy. So
     whoever is at the other end sees the end of the process that it talks to.
+SO4. A machine that is gone, or cannot be reached any more, ends its connections here within
+    `HEARTBEAT_SECONDS`, whether or not anything is sent: its system answers for it, so a process
+    that is only busy is not taken for gone.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from quire.arguments import Bytes
 from quire.calls.signal_safety import waiting
@@ -34,6 +37,7 @@ from quire.env.interpreter import RLock
 from quire.remote.limits import (
     BACKLOG,
     JOIN_BYTES,
+    KEEP_ALIVE,
     KEPT_FILES,
     MAX_PARTS,
     MAX_SOCKET_PATH_BYTES,
@@ -44,6 +48,10 @@ from quire.remote.limits import (
 from . import tls_session, tls_socket
 from .address import Endpoint, TcpPlace
 
+if TYPE_CHECKING:
+    from .tls_session import TlsSession
+    from .tls_socket import TlsSocket
+
 _TIME: Final = struct.Struct("ll")  # struct timeval
 _sockets: Final[weakref.WeakSet[socket.socket]] = weakref.WeakSet()  # from their beginning (SO3)
 _making = RLock()  # no fork while a socket begins or ends; finalisers take it, too
@@ -52,10 +60,8 @@ _making = RLock()  # no fork while a socket begins or ends; finalisers take it, 
 def listen(place: Endpoint) -> socket.socket:
     """A socket that listens there. Raises OSError."""
     if isinstance(place, TcpPlace):
-        listener = _tcp(place)
+        listener = bind(place)
         try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((place.address, place.port))
             listener.listen(BACKLOG)
         except BaseException:
             listener.close()
@@ -71,6 +77,19 @@ def listen(place: Endpoint) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def bind(place: TcpPlace) -> socket.socket:
+    """A socket at that port, which does not listen yet. Raises OSError."""
+    family, address = _addresses_of(place)[0]
+    bound = _made(family)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
 
 
 def connect(place: Endpoint, seconds: float) -> socket.socket:
@@ -118,7 +137,8 @@ def _connect_tcp(place: TcpPlace, seconds: float) -> socket.socket:
 
 def _addresses_of(place: TcpPlace) -> list[tuple[socket.AddressFamily, Any]]:
     if place.is_local:
-        return [(_family(place), (place.address, place.port))]
+        family = socket.AF_INET6 if place.host.startswith("[") else socket.AF_INET
+        return [(family, (place.address, place.port))]
     found = waiting(socket.getaddrinfo, place.address, place.port, 0, socket.SOCK_STREAM)
     return [(family, address) for family, *_, address in found]
 
@@ -128,21 +148,30 @@ def _secured(plain: socket.socket, place: TcpPlace) -> socket.socket:
     connection = plain
     try:
         assert place.tls is not None
-        session = tls_session.client_session(place.tls, place.address)
-        with _making:
-            connection = secured = tls_socket.TlsSocket(plain, session)
-            _sockets.add(secured)
-        if not waiting(secured.shake_hands):
+        connection = over_tls = secured(plain, tls_session.client_session(place.tls, place.address))
+        if not waiting(over_tls.shake_hands):
             raise TimeoutError("the other side does not go on with TLS")
     except BaseException:
         connection.close()
         raise
-    return secured
+    return over_tls
+
+
+def secured(plain: socket.socket, session: TlsSession) -> TlsSocket:
+    """Return a socket of the session, which takes the place of the plain one (SO3)."""
+    with _making:
+        made = tls_socket.TlsSocket(plain, session)
+        _sockets.add(made)
+    return made
 
 
 def keep_alive(connection: socket.socket) -> None:
-    """Have the system find out that the other machine is gone, also where nothing is sent."""
+    """Have the system ask whether the other machine is there, where nothing comes from it (SO4)."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEP_ALIVE.items():
+        option = getattr(socket, name, None)  # not every system has all of them
+        if option is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def accept(listener: socket.socket) -> socket.socket:
@@ -241,6 +270,11 @@ def send_all(
                     raise TimeoutError("the other side does not read")
 
 
+def has_unread(connection: socket.socket) -> bool:
+    """Return True if something has come of which no poll tells, as some of TLS has."""
+    return bool(getattr(connection, "has_unread", False))
+
+
 def file_limit() -> int:
     """Return how many connections this process may have, as its open files are limited."""
     return max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - KEPT_FILES)
@@ -249,14 +283,6 @@ def file_limit() -> int:
 def now() -> float:
     """For `send_all`."""
     return time.monotonic()
-
-
-def _tcp(place: TcpPlace) -> socket.socket:
-    return _made(_family(place))
-
-
-def _family(place: TcpPlace) -> socket.AddressFamily:
-    return socket.AF_INET6 if place.host.startswith("[") else socket.AF_INET
 
 
 def _unix() -> socket.socket:

@@ -93,6 +93,11 @@ def _no_password() -> str:
     )
 
 
+def server_session(context: ssl.SSLContext, tls: Tls) -> TlsSession:
+    """Return a session of a server."""
+    return TlsSession(context, tls)
+
+
 def client_session(tls: Tls, host: str) -> TlsSession:
     """Return a session of a client with a host. Raises InvalidArgument."""
     return TlsSession(client_context(tls), tls, host)

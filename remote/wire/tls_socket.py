@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import socket
+import struct
 from collections.abc import Iterable
 from typing import Final
 
@@ -24,6 +25,7 @@ from quire.remote.limits import TLS_BYTES_AT_ONCE
 from .tls_session import TlsSession
 
 _NO_WAIT: Final = socket.MSG_DONTWAIT
+_HEAD: Final = struct.Struct(">3xH")  # of a record: its length
 
 
 class TlsSocket(socket.socket):
@@ -36,6 +38,7 @@ class TlsSocket(socket.socket):
         self._session = session
         self._using = Lock()  # the session
         self._sending = Lock()  # the order of what is sent
+        self._record = bytearray()  # of the handshake, as far as it has come
         self._unsent = memoryview(b"")  # of records
         self._owed = 0  # bytes that are in them
 
@@ -57,12 +60,25 @@ class TlsSocket(socket.socket):
             if not is_sent:
                 return False
             try:
-                data = super().recv(TLS_BYTES_AT_ONCE)
+                data = super().recv(self._missing())
             except BlockingIOError:
                 return False
             if not data:
                 raise ConnectionResetError(errno.ECONNRESET, "the other side ended the connection")
-            self._session.feed(data)
+            self._record += data
+            if not self._missing():
+                self._session.feed(self._record)
+                self._record = bytearray()
+
+    def _missing(self) -> int:
+        """Return how many bytes are missing of the record, or of its head.
+
+        The handshake receives no more than its own records: what comes after them is left to polls.
+        """
+        size = len(self._record)
+        if size < _HEAD.size:
+            return _HEAD.size - size
+        return _HEAD.size + int(_HEAD.unpack_from(self._record)[0]) - size
 
     @property
     def is_sending(self) -> bool:
@@ -83,14 +99,24 @@ class TlsSocket(socket.socket):
         if nbytes:
             view = view[:nbytes]
         with self._using:
-            count = self._session.read_into(view)
+            count = self._read_records(view)
         while count is None:
             data = super().recv(TLS_BYTES_AT_ONCE, flags)
             if not data:
                 return 0
             with self._using:
                 self._session.feed(data)
-                count = self._session.read_into(view)
+                count = self._read_records(view)
+        return count
+
+    def _read_records(self, view: memoryview) -> int | None:
+        """Read all records that are here, as far as the buffer goes."""
+        count = self._session.read_into(view)
+        while count and count < len(view) and self._session.has_unread:
+            further = self._session.read_into(view[count:])
+            if not further:
+                break
+            count += further
         return count
 
     def recv(self, bufsize: int, flags: int = 0) -> bytes:

@@ -1,4 +1,4 @@
-"""The forms of a store: embedded, joined and elected, and twice through the API for asyncio.
+"""The forms of a store: embedded, joined, elected, over TLS, and twice through the API for asyncio.
 
 What a test of this folder shows with the fixture `store` holds for each of them. A run has it
 embedded and in one more form, which its seed draws (`tests/kit/drawn_items.py`).
@@ -22,6 +22,7 @@ from quire.remote.ownership.elected_store import ElectedStore
 from tests.kit.behind_loop import joined_behind_loop, owned_behind_loop
 from tests.kit.children import join
 from tests.kit.drawn_items import FORMS as NAMES
+from tests.kit.network import over_tls
 
 AnyStore = Interface
 SEGMENT_BYTES = 4 << 20  # quickly made
@@ -110,11 +111,12 @@ FORMS: dict[str, Callable[[Store], AbstractContextManager[AnyStore]]] = {
     "elected": lambda owner: open_store(owner.path),
     "asyncio": owned_behind_loop,
     "asyncio joined": lambda owner: joined_behind_loop(owner.path),
+    "network": over_tls,
 }
 assert tuple(FORMS) == NAMES
 # For `pytest.mark.parametrize("store", ..., indirect=True)`, where something holds for these only.
-JOINED = ["joined", "elected", "asyncio joined"]
-WITH_CALLBACKS = ["embedded", "joined", "elected"]
+JOINED = ["joined", "elected", "asyncio joined", "network"]
+WITH_CALLBACKS = ["embedded", "joined", "elected", "network"]
 TOLD_AT_ONCE = ["embedded", "joined", "elected", "asyncio"]  # that a transaction was ended
 
 

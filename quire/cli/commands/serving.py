@@ -11,6 +11,7 @@ from quire.cli.opened_store import creation, opened, seen
 from quire.cli.printing import counted, fields_of, print_json, print_tree
 from quire.cli.typed_values import seconds
 from quire.opening import serve
+from quire.tls import Tls
 
 from .queues import DATA_FILES, QueuesAndReaders, print_queues, queues_and_readers
 
@@ -22,10 +23,19 @@ def _serve(options: argparse.Namespace) -> None:
         options.linger,
         create=options.create,
         wait=options.wait,
+        listen=options.listen or (),
+        tls=_tls_of(options),
+        insecure=options.insecure,
         say=lambda line: print(line, flush=True),
         **creation(options),
     )
     print(f"process {os.getpid()} closed {options.path}", flush=True)
+
+
+def _tls_of(options: argparse.Namespace) -> Tls | None:
+    """The server's certificates, if there are any."""
+    files = {"cert": options.tls_cert, "key": options.tls_key, "ca": options.client_ca}
+    return Tls(**files) if any(files.values()) else None
 
 
 def _status(options: argparse.Namespace) -> None:
@@ -122,11 +132,26 @@ COMMANDS: Final = (
                 action="store_false",
                 help="end at once, with status 75, where another process owns the store",
             ),
+            argument(
+                "--listen",
+                action="append",
+                metavar="HOST:PORT",
+                help="serve other machines at this port, too; may be repeated",
+            ),
+            argument("--tls-cert", metavar="FILE", help="the server's certificate, in PEM"),
+            argument("--tls-key", metavar="FILE", help="the private key of that"),
+            argument(
+                "--client-ca",
+                metavar="FILE",
+                help="the authority that has signed the certificates of clients",
+            ),
+            argument("--insecure", action="store_true", help="listen on loopback without TLS"),
             DATA_FILES,
         ),
         "Nobody needs it: the first process that opens a store owns it, and serves the others. It\n"
         "is for a store that shall stay open while programs come and go: docs/sharing.md. Where\n"
-        "another process owns the store already, it waits, and takes over when that one ends.",
+        "another process owns the store already, it waits, and takes over when that one ends.\n"
+        "With --listen it lets in other machines: docs/network.md.",
     ),
     Command(
         "status",
