@@ -25,7 +25,8 @@ from quire.remote.limits import TLS_BYTES_AT_ONCE
 from .tls_session import TlsSession
 
 _NO_WAIT: Final = socket.MSG_DONTWAIT
-_HEAD: Final = struct.Struct(">3xH")  # of a record: its length
+_HEAD: Final = struct.Struct(">B2xH")  # of a record: its kind and length
+_KINDS: Final = range(20, 25)
 
 
 class TlsSocket(socket.socket):
@@ -78,7 +79,8 @@ class TlsSocket(socket.socket):
         size = len(self._record)
         if size < _HEAD.size:
             return _HEAD.size - size
-        return _HEAD.size + int(_HEAD.unpack_from(self._record)[0]) - size
+        kind, length = _HEAD.unpack_from(self._record)
+        return _HEAD.size + length - size if kind in _KINDS else 0  # the session says what it is
 
     @property
     def is_sending(self) -> bool:
