@@ -153,7 +153,12 @@ def _open_over_network(
 
     keep_standard_descriptors()
     owner = NetworkOwner(machine, url, _checked_tls(tls), call_timeout)
-    return made(lambda: ElectedStore(owner, owner.join()), lambda store: store.close())
+
+    def join() -> Store:
+        joined = owner.join()
+        return ElectedStore(owner, joined)
+
+    return made(join, lambda store: store.close())
 
 
 def connect(

@@ -7,8 +7,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from quire.env import Env
 from quire.errors import CertificateRefused, ConnectionLost, QuireError
 from quire.limits import JOIN_POLL_SECONDS
@@ -23,7 +21,7 @@ class NetworkOwner:
     """The way of one store object to whichever owner answers. Used by one thread at a time."""
 
     def __init__(self, env: Env, url: str, tls: Tls | None, call_timeout: float) -> None:
-        self.path: Final = url
+        self.path = url  # of the owner, as that has it, once it is known
         self._env = env
         self._urls = urls_of(url)
         self._tls = tls
@@ -48,7 +46,7 @@ class NetworkOwner:
                 refusals.insert(0, CertificateRefused(f"{url}: {error}"))
             else:
                 if self._store_id in (None, store.store_id):
-                    self._store_id = store.store_id
+                    self._store_id, self.path = store.store_id, store.path
                     self._pause = JOIN_POLL_SECONDS
                     return store
                 store.close()

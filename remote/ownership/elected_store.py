@@ -24,7 +24,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
 from quire.arguments import (
     check_request_ids,
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from .election import Election
     from .shared_store import SharedStore
 
-    Inner = SharedStore | RemoteStore
+    Inner: TypeAlias = SharedStore | RemoteStore
 T = TypeVar("T")
 
 _CLOSED: Final = "this store object was closed: open the store again"

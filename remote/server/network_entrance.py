@@ -54,7 +54,9 @@ _TLS_ONLY: Final = (
 class Adopted(Protocol):
     """A connection that the server has, as far as its hello is waited for."""
 
-    role: object  # None before that
+    @property
+    def role(self) -> object:
+        """None before that."""
 
     def cut(self) -> None:
         """End it for both sides."""

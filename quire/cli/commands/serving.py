@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from quire.cli.command import Command, argument
 from quire.cli.opened_store import creation, opened, seen
 from quire.cli.printing import counted, fields_of, print_json, print_tree
 from quire.cli.typed_values import seconds
 from quire.opening import serve
-from quire.tls import Tls
 
 from .queues import DATA_FILES, QueuesAndReaders, print_queues, queues_and_readers
+
+if TYPE_CHECKING:
+    from quire.tls import Tls
 
 
 def _serve(options: argparse.Namespace) -> None:
@@ -34,6 +36,8 @@ def _serve(options: argparse.Namespace) -> None:
 
 def _tls_of(options: argparse.Namespace) -> Tls | None:
     """The server's certificates, if there are any."""
+    from quire.tls import Tls  # with msgspec, of which the command line needs nothing
+
     files = {"cert": options.tls_cert, "key": options.tls_key, "ca": options.client_ca}
     return Tls(**files) if any(files.values()) else None
 
