@@ -35,6 +35,7 @@ MAX_CONNECTIONS = 4096  # of one owner; its files count against the same limit o
 KEPT_FILES = 128  # of that limit, for all else that the owner opens
 MAX_IDLE_CHANNELS = 4  # that a client keeps open for its next transactions
 MAX_STREAMS = 1024  # transactions that a connection has open at a time
+IDLE_STREAMS = 64  # whose handlers a connection keeps for its next streams
 LAST_STREAM = (1 << 32) - (1 << 20)  # a connection that has come so far is for no more requests
 MAX_AWAITED = 10_000  # sources that a connection awaits
 REMEMBERED_DECISIONS = 256  # of prepared transactions, the latest, for clients that ask again
@@ -44,9 +45,19 @@ MAX_PORT = 65535
 MAX_PARTS = 512  # of one call of the system that sends, which takes 1024
 
 EVENTS_AT_ONCE = 64  # whose requests are answered before the next are looked for
+# Of requests that the owner's own thread begins between two looks at what has come, shared among
+# the connections that have some; each begins one at least. As many fit into two groups of commits.
+REQUESTS_AT_ONCE = 64
 HEAVY_BYTES = (
     64 << 10
 )  # a request, or a transaction's puts, from which on it has a thread of its own
+# Of a connection: requests that are read and not answered, beside those that are put aside; each
+# counts `REQUEST_BYTES` more, what is kept of its stream. With more of them, or with more answers
+# that are not sent, nothing is read from it, and with the latter nothing is begun.
+PENDING_BYTES = SEND_AHEAD_BYTES
+REQUEST_BYTES = 2 << 10
+UNSENT_BYTES = 1 << 20
+UNSENT_FRAME_BYTES = 256
 
 # --- connections to other machines ---
 
@@ -71,12 +82,16 @@ HANDSHAKE_SECONDS = 10.0  # that one may take, and then the greeting and the hel
 
 MAX_WORKERS = 256  # a request that waits (for room, a chosen message, the disk) has one of them
 MAX_WAITING = 192  # of those, requests that wait for other clients
+# Of those, requests of one connection that do not wait for other clients: a few long ones delay no
+# short one, and each may make an answer of `ANSWER_BYTES`.
+MAX_WORKERS_OF_CONNECTION = 4
 MAX_WAITING_GETS = 100_000  # put aside, in all: some 100 MB; their connections are fewer as it is
 # Of gets that are tried, or whose time is over, between two looks at what has come: some 2 ms.
 WAKES_AT_ONCE = 64
 STALE_TIMES = 1024  # of gets that are over, beside twice as many as wait, until they are dropped
 IDLE_WORKERS = 4  # that are kept for the next requests
 
+assert UNSENT_BYTES < PENDING_BYTES
 assert IDLE_WORKERS < MAX_WORKERS - MAX_WAITING  # a long request finds a thread all the same
 
 # --- time ---

@@ -15,10 +15,11 @@ from __future__ import annotations
 import contextlib
 import math
 import struct
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
@@ -183,68 +184,54 @@ class Closing(Protocol):
     is_closing: bool
 
 
+class StreamContext(NamedTuple):
+    """The parts that the streams of a connection share."""
+
+    connection: object
+    awaited: AwaitedSources
+    store: ServedStore
+    undecided: Undecided
+    client: str  # whose transactions they are
+    server: Closing
+    waiting: Callable[[ServedClient], AbstractContextManager[None]]  # others are waited for in it
+    when_failed: Callable[[], None]  # called after an answer that the store has failed
+
+
 class MustWait(BaseException):
     """The request waits for other clients, and this thread may not."""
 
 
 class ServedClient:
-    """Answers the requests of one stream, one after another, or those outside of transactions."""
+    """Answers the requests of one stream, one after another, or calls outside of transactions."""
 
     def __init__(
-        self,
-        streams: OpenStreams[ServedClient],
-        awaited: AwaitedSources,
-        store: ServedStore,
-        undecided: Undecided,
-        client: str,
-        server: Closing,
-        waiting: Callable[[], AbstractContextManager[None]],
-        when_failed: Callable[[], None] = lambda: None,
+        self, streams: OpenStreams[ServedClient], context: StreamContext, is_call: bool
     ) -> None:
-        """`waiting`: a block in which a request waits for others.
-
-        `when_failed` is called after an answer that the store has failed.
-        """
         self._streams = streams
-        self._awaited = awaited
-        self._when_failed = when_failed
-        self._store = store
-        self._undecided = undecided
-        self._client = client
-        self._server = server
-        self.waiting = waiting
+        self.connection: Final[Any] = context.connection
+        self._awaited = context.awaited
+        self._when_failed = context.when_failed
+        self._store = context.store
+        self._undecided = context.undecided
+        self._client = context.client
+        self._server = context.server
+        self._waiting = context.waiting
         self._transaction: ServedTransaction | None = None
         self.stream = 0  # of the request
+        self.is_call: Final = is_call
+        self.has_ended = False
+        self.is_cancelled = False  # the client wants no answer to what is under way
+        self.kept = deque[Bytes]()  # requests behind the one that is under way
+        self.get: WaitingGet | None = None  # that is put aside
         self._puts = TakenPuts(self)
         self._alone: ServedTransaction | None = None  # of a message alone, which waits for room
         self._delivering = False  # messages are taken, and on their way to the client
         self._named: ServedTransaction | None = None  # that the request names
         self._doing = ""  # the change that it asks for
-        self._holds = False  # subscriptions that end with it
-        self._short: dict[int, Callable[[Bytes], Answers]] = {
-            PUT: self._put,
-            ADD: self._add,
-            GET: self._get,
-            COMMIT: self._commit,
-            ROLLBACK: self._rollback,
-            AWAIT: self._await,
-            PING: self._ping,
-            CANCEL: self._cancel,
-            CALL: self._call,
-            STEP: self._ask_step,
-            TELL: self._tell,
-        }
-        self._operations: dict[str, Callable[[ServedTransaction, Frame], Header]] = {
-            "put_once": self._put_with_request_id,
-            "put_many_once": self._put_many_with_request_ids,
-            "puts": self._tell_taken,
-            "commit": self._commit_with_entries,
-            "prepare": self._prepare,
-            PUT_CHUNK: self._put_chunk,
-            PUT_WHOLE: self._put_chunk,
-            FINISH: lambda _, frame: self._puts.streams.finish(frame),
-            ABANDON: lambda _, frame: self._puts.streams.abandon(frame),
-        }
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """A block in which a request waits for others."""
+        return self._waiting(self)
 
     @property
     def commit_timeout(self) -> float:
@@ -261,7 +248,7 @@ class ServedClient:
             action = self._short.get(data[4])
             if action is None:
                 raise RemoteError(f"a message of kind {data[4]} is no request")
-            return action(data)
+            return action(self, data)
         except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
             failed = self._failed(error)
             return failed if _is_answered(data) else None
@@ -295,19 +282,21 @@ class ServedClient:
 
     def is_heavy(self, data: Bytes) -> bool:
         """Return True if answering the frame may take long, even if nothing is to be waited for."""
-        return data[4] in _LONG or len(data) + self._puts.size > HEAVY_BYTES
+        if data[4] in _LONG or len(data) + self._puts.size > HEAVY_BYTES:
+            return self.is_call or not self.has_ended  # else it is refused
+        return False
 
     def interrupt(self, reason: str) -> None:
-        """Another thread ends what a request of this client waits for."""
-        for transaction in (self._transaction, self._alone):
-            if transaction is not None:
-                transaction.end_by(StoreClosed, reason, wait=True)
+        """Another thread ends what a request of this stream waits for."""
+        end_transactions(self.under_way(), reason)
+
+    def under_way(self) -> list[ServedTransaction]:
+        """Return the transactions that a request of this stream may wait in."""
+        return [found for found in (self._transaction, self._alone) if found is not None]
 
     def close(self) -> None:
-        """Roll back what is open (SS3), and end what is to end with the client."""
+        """Roll back what is open (SS3)."""
         self._roll_back()
-        if self._holds and not self._server.is_closing:
-            self._store.let_go_of(self)
 
     def _roll_back(self) -> None:
         transaction = self._leave()
@@ -318,8 +307,9 @@ class ServedClient:
     # Short requests
 
     def _put(self, data: Bytes) -> bytes:
+        if not self.is_call:
+            raise self._used()
         self._doing = "a commit"
-        self._streams.begin_call(self.stream)
         start = PUT_HEAD.size + PUT_HEAD.unpack_from(data)[3]
         if start > len(data):
             raise RemoteError("a put is cut off in its queue's name")
@@ -344,15 +334,12 @@ class ServedClient:
             with self.waiting(), transaction:
                 message_id = transaction.put(queue, payload)
             return PutId.of(int(message_id), message_id.expires_by)
-        except MustWait:  # another thread answers it, from its beginning
-            self._streams.latest = self.stream - 1
-            raise
         finally:
             self._alone = None
             transaction.rollback()  # if it is open: this thread may not wait
 
     def _add(self, data: Bytes) -> None:
-        if self is not self._streams.calls:  # else its transaction has ended
+        if not self.has_ended:
             self._puts.add(data)
 
     def _get(self, data: Bytes) -> Answers:
@@ -403,6 +390,7 @@ class ServedClient:
         self._awaited.add(str(data[HEAD.size :], "utf-8"))
 
     def _cancel(self, data: Bytes) -> None:
+        self.is_cancelled = False
         self._roll_back()
 
     def _ping(self, data: Bytes) -> bytes:
@@ -412,7 +400,8 @@ class ServedClient:
     # Requests with a header
 
     def _call(self, data: Bytes) -> Answers:
-        self._streams.begin_call(self.stream)
+        if not self.is_call:
+            raise self._used()
         return self._frames(self._make_call(decode_call(data)))
 
     def _ask_step(self, data: Bytes) -> Answers:
@@ -443,15 +432,15 @@ class ServedClient:
         if op == READ_CHUNK:
             return iter([answer_chunk(self._store, frame.header)])
         if row.facts.held:
-            self._holds |= arguments_of(frame.header).get("durable", False) is False
-        return answer_call(self._store, op, frame.header, self)
+            self._streams.holds |= arguments_of(frame.header).get("durable", False) is False
+        return answer_call(self._store, op, frame.header, self._streams)
 
     def _step(
         self, transaction: ServedTransaction, op: str, frame: Frame
     ) -> Iterator[Answer] | WaitingGet:
         operation = self._operations.get(op)
         if operation is not None:
-            return iter([(operation(transaction, frame), ())])
+            return iter([(operation(self, transaction, frame), ())])
         found = answer_step(transaction, STEPS[op], frame.header, self.waiting)
         if isinstance(found, WaitingStep):
             source, seconds, take, nothing = found
@@ -564,7 +553,43 @@ class ServedClient:
         self._leave()
         return {"placed": placing.answer(), "limits": placing.limits()}
 
+    def _finish_stream(self, transaction: ServedTransaction, frame: Frame) -> Header:
+        return self._puts.streams.finish(frame)
+
+    def _abandon_stream(self, transaction: ServedTransaction, frame: Frame) -> Header:
+        return self._puts.streams.abandon(frame)
+
+    _short: ClassVar[dict[int, Callable[[ServedClient, Bytes], Answers]]] = {
+        PUT: _put,
+        ADD: _add,
+        GET: _get,
+        COMMIT: _commit,
+        ROLLBACK: _rollback,
+        AWAIT: _await,
+        PING: _ping,
+        CANCEL: _cancel,
+        CALL: _call,
+        STEP: _ask_step,
+        TELL: _tell,
+    }
+    _operations: ClassVar[dict[str, Callable[[ServedClient, ServedTransaction, Frame], Header]]] = {
+        "put_once": _put_with_request_id,
+        "put_many_once": _put_many_with_request_ids,
+        "puts": _tell_taken,
+        "commit": _commit_with_entries,
+        "prepare": _prepare,
+        PUT_CHUNK: _put_chunk,
+        PUT_WHOLE: _put_chunk,
+        FINISH: _finish_stream,
+        ABANDON: _abandon_stream,
+    }
+
     # Inside
+
+    def _used(self) -> RemoteError:
+        return RemoteError(
+            f"stream {self.stream} of this connection was begun before: a call has its own"
+        )
 
     def open_transaction(self) -> ServedTransaction:
         """The transaction of this stream, begun if it is not yet (SS2, PR2)."""
@@ -581,7 +606,7 @@ class ServedClient:
         owner: str | None = None,
         durable: bool = True,
     ) -> ServedTransaction:
-        if self is self._streams.calls:
+        if self.has_ended:
             raise self._streams.refusal(self.stream)
         self._transaction = transaction = self._store.transaction(
             timeout, large, owner or self._client, durable
@@ -637,7 +662,7 @@ class ServedClient:
         if self._delivering or not on_purpose:
             self._roll_back()  # what was taken did not arrive, or nobody knows what happened
         taken, state = self._puts.count, self._state()
-        if state is None:
+        if state is None and not self.is_call:
             self._streams.end(self)  # it has not begun
         if self._named is not None:  # it may have left the client
             state = _state_for_error(self._named)
@@ -655,6 +680,12 @@ class ServedClient:
         if state is not TransactionState.OPEN:
             self._roll_back()
         return state.value
+
+
+def end_transactions(transactions: list[ServedTransaction], reason: str) -> None:
+    """Roll them back for this reason, also while another thread waits in a call of them."""
+    for transaction in transactions:
+        transaction.end_by(StoreClosed, reason, wait=True)
 
 
 def _is_answered(data: Bytes) -> bool:

@@ -1,42 +1,49 @@
 """A client's connection, as its owner's threads see it: requests in, answers out.
 
-CL1. One thread at a time works on a connection. It answers the requests that are there, one by one,
-    and reads no further while an answer is not sent: so a client that sends and does not read
-    takes the memory of one request, one answer and the system's buffers.
+CL1. Its streams are independent: a request is begun as soon as it is read, unless one of its
+    stream is under way (`busy`), behind which it is kept. So one thread at a time works on a
+    stream, in the order of its requests, and what waits or takes long delays its own stream alone.
 CL2. A client that does not read its answer in time is cut off.
 CL3. The first frame is a hello; before it next to nothing is taken.
-CL4. The server's own thread waits for no client: what it cannot answer or send at once is for
-    another thread (`Rest`).
-CL5. What the client awaits (READY) is sent between answers, by the thread that works on it.
+CL4. The server's own thread alone reads, finds streams and begins requests. It waits for no client:
+    what it cannot answer at once is a job for another thread (`Rest`), and what it cannot send
+    goes into `_unsent`, for whoever sends.
+CL5. What the client awaits (READY) is sent between answers.
+CL6. One thread sends at a time, whole frames. Who finds another one at it leaves its frames there,
+    and of an answer of several frames the next one goes behind the frames of others.
+CL7. Memory is bounded, whatever the client does: with more than `PENDING_BYTES` of requests, or
+    `UNSENT_BYTES` of answers, it is read no further until there is room; of its long requests
+    `MAX_WORKERS_OF_CONNECTION` are worked on, and none is begun while too much is unsent.
+CL8. Its end is once: what is open and not busy is closed by the server's own thread, each busy
+    stream by the thread that finishes its request, and the socket by the last of them.
 """
 
 from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn, Protocol
 
 from quire.arguments import Bytes
+from quire.env.interpreter import Lock
 from quire.errors import QuireError, RemoteError
-from quire.remote.wire.protocol import (
-    COMMIT,
-    CONNECTION,
-    HEAD,
-    PUT,
-    READY,
-    Header,
-    Role,
+from quire.remote.limits import (
+    MAX_WORKERS_OF_CONNECTION,
+    PENDING_BYTES,
+    REQUEST_BYTES,
+    UNSENT_BYTES,
+    UNSENT_FRAME_BYTES,
 )
+from quire.remote.wire.protocol import Header, Role
 from quire.remote.wire.sockets import close, has_unread, now, refuse_more, send_all, shut
 from quire.remote.wire.wire_connection import WireConnection, WireSide
 
 from .open_streams import OpenStreams
-from .served_client import Answers, MustWait, ServedClient
+from .served_client import ServedClient
 from .waiting_gets import WaitingGet
 
-_COMMITS: Final = (PUT, COMMIT)
 _NO_WAIT: Final = socket.MSG_DONTWAIT
 
 
@@ -54,12 +61,23 @@ class Admission(Protocol):
 
 
 class Rest(NamedTuple):
-    """The work left on a connection for a thread that may wait (CL4), from the first on."""
+    """The work left of a request for a thread that may wait (CL4): one of these."""
 
-    unsent: memoryview | None = None  # of an answer
-    answer: Iterator[list[Bytes]] | None = None
+    frame: Bytes | None = None  # the request
     get: WaitingGet | None = None  # which has waited, and is tried
-    frame: Bytes | None = None  # a request
+    answer: Iterator[list[Bytes]] | None = None  # its frames
+
+    @property
+    def size(self) -> int:
+        """The bytes of the request that count as pending (CL7)."""
+        return 0 if self.frame is None else len(self.frame) + REQUEST_BYTES
+
+
+class LongAnswer(NamedTuple):
+    """The frames of an answer that are to follow, and the stream that is busy until then."""
+
+    client: ServedClient
+    frames: Iterator[list[Bytes]]
 
 
 class ServedConnection:
@@ -68,213 +86,292 @@ class ServedConnection:
     __slots__ = (
         "_admission",
         "_connection",
-        "_reads_ahead",
-        "_ready",
+        "_guard",
+        "_is_sending",
+        "_jobs",
+        "_pending_bytes",
         "_refuses",
-        "_streams",
-        "_wire",
-        "client",
+        "_unsent",
+        "_unsent_bytes",
+        "_working",
+        "busy",
         "closed",
         "fd",
-        "get",
         "gone",
         "is_client",
-        "is_elsewhere",
+        "is_ended",
+        "is_paused",
+        "is_reading",
+        "reads_ahead",
         "role",
+        "streams",
+        "threads",
+        "wire",
     )  # fmt: skip
 
     def __init__(
         self, connection: socket.socket, admission: Admission, scratch: memoryview
     ) -> None:
         self._connection = connection
-        self._reads_ahead = hasattr(connection, "has_unread")  # it is over TLS
+        self.reads_ahead = hasattr(connection, "has_unread")  # it is over TLS
         self.fd = connection.fileno()
         self._admission = admission
-        self._wire = WireConnection(WireSide.OWNER, scratch)
+        self.wire = WireConnection(WireSide.OWNER, scratch)
         self._refuses = True  # once no more is taken: the system refuses what comes
-        # Another thread than the server's own works on it (CL1), or a get of it is put aside.
-        self.is_elsewhere = False
-        self.get: WaitingGet | None = None  # that is put aside
+        self.is_reading = True  # what comes is read as it comes
+        self.is_paused = False  # it is not, until there is room (CL7)
         self.gone = False  # nobody will read an answer
+        self.is_ended = False  # streams are closed as soon as they are not busy (CL8)
         self.closed = False
         self.role: Role | None = None  # once it was admitted
         self.is_client = False  # the first connection of a client that the owner is open for
-        self._streams: OpenStreams[ServedClient] | None = None  # likewise
-        self.client: ServedClient | None = None  # what answers the request that is under way
-        self._ready: deque[str] = deque()  # sources whose READY is to be sent
+        self.streams: OpenStreams[ServedClient] | None = None  # likewise
+        self.busy = set[ServedClient]()  # streams with a request under way (CL1)
+        self.threads = 0  # that work on it, or are to, beside the server's own
+        # Held for a few steps, and never while anything is waited for; it has what follows.
+        self._guard = Lock()
+        self._jobs: deque[tuple[ServedClient, Rest]] = deque()  # that are not begun
+        self._working = 0  # jobs that are, and wait for no other client
+        self._pending_bytes = 0
+        self._unsent: deque[tuple[Sequence[Bytes], LongAnswer | None]] = deque()
+        self._unsent_bytes = 0
+        self._is_sending = False  # a thread is (CL6)
 
-    @property
-    def has_news(self) -> bool:
-        """True if `send_news` has something to send."""
-        return bool(self._ready)
+    # Reading, by the server's own thread
 
-    def add_news(self, source: str) -> None:
-        """Something may be got from a source; called by any thread."""
-        self._ready.append(source)
-
-    def serve(self) -> Rest | WaitingGet | Bytes | None:
-        """Answer what came, by the server's own thread; what is left to do, if anything.
-
-        A frame that is returned is a commit, which may share its write with others. Raises Gone.
-        """
+    def receive(self) -> Bytes | None:
+        """Receive what has come; return a frame if one is whole. Raises Gone."""
+        wire = self.wire
         try:
-            frame = self._receive()
-            if self._streams is None:
-                frame = self._admit(frame)
-            streams = self._streams
-            while frame is not None:
-                assert streams is not None
-                client = self.client = streams.client_of(frame)
-                if client.is_heavy(frame):
-                    return Rest(frame=frame)
-                if frame[4] in _COMMITS:
-                    return frame
-                rest = self.answer(frame)
-                if rest is not None:
-                    return rest
-                frame = self._next_frame()
+            while True:
+                count = self._connection.recv_into(wire.buffer, 0, _NO_WAIT)
+                if not count:
+                    raise Gone
+                frame = wire.received(count)
+                if frame is not None or not (self.reads_ahead and self.has_unread()):
+                    return frame if self.streams is not None else self._admit(frame)
         except BlockingIOError:
             return None
         except RemoteError as error:
             self._refuse(error)
         except OSError:
             raise Gone from None
-        return None
 
-    def _receive(self) -> Bytes | None:
-        """Receive what has come, and what no poll tells of; a frame, if one is whole.
-
-        Raises BlockingIOError if nothing has come, Gone, OSError and RemoteError.
-        """
-        while True:
-            count = self._connection.recv_into(self._wire.buffer, 0, _NO_WAIT)
-            if not count:
-                raise Gone
-            frame = self._wire.received(count)
-            if frame is not None or not has_unread(self._connection):
-                return frame
-
-    def _next_frame(self) -> Bytes | None:
-        """Return the next frame of what has come. Raises as `_receive`."""
-        frame = self._wire.next() if self._wire.rest else None
-        if frame is None and self._reads_ahead and has_unread(self._connection):
-            with suppress(BlockingIOError):
-                return self._receive()
+    def next(self) -> Bytes | None:
+        """Return a frame that came with the one before. Raises Gone."""
+        try:
+            frame = self.wire.next() if self.wire.rest else None
+        except RemoteError as error:
+            self._refuse(error)
+        if frame is None and self.reads_ahead and self.has_unread():
+            return self.receive()
         return frame
 
-    def answer(self, frame: Bytes) -> Rest | WaitingGet | None:
-        """Answer a request without waiting; what is left to do (CL4). Raises Gone."""
-        assert self.client is not None
-        try:
-            answer = self.client.answer(frame)
-        except MustWait:
-            return Rest(frame=frame)
-        return self.reply(answer)
-
-    def reply(self, answer: Answers) -> Rest | WaitingGet | None:
-        """Send an answer without waiting; what is left to do. Raises Gone."""
-        if isinstance(answer, bytes):
-            return self._send_now(answer)
-        if isinstance(answer, WaitingGet):
-            answer.requester = self
-            return answer
-        return None if answer is None else Rest(answer=answer)
-
-    def _send_now(self, data: bytes) -> Rest | None:
-        """Send what the system takes without waiting; return the rest. Raises Gone."""
-        try:
-            sent = self._connection.send(data, _NO_WAIT)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            raise Gone from None
-        return None if sent == len(data) else Rest(unsent=memoryview(data)[sent:])
-
-    def next(self) -> Rest | None:
-        """After an answer: the request that came with the one before, if there is one."""
-        try:
-            frame = self._next_frame()
-        except RemoteError as error:
-            self._refuse(error)
-        except OSError:
-            raise Gone from None
-        return None if frame is None else Rest(frame=frame)
-
-    def go_on(self, rest: Rest) -> WaitingGet | None:
-        """Do the rest, waiting as need be, and answer what has come meanwhile. Raises Gone.
-
-        A get that is returned has found nothing: it is to be put aside.
-        """
-        assert self.client is not None
-        try:
-            if rest.unsent is not None:
-                send_all(self._connection, [rest.unsent], now)
-            if rest.answer is not None:
-                self._send(rest.answer)
-            if rest.get is not None:
-                answer = self.client.try_again(rest.get)
-                if answer is rest.get:
-                    return rest.get
-                self._send(answer)
-            frame = rest.frame or self._next_frame()
-            while frame is not None:
-                if self.gone:
-                    raise Gone
-                assert self._streams is not None
-                client = self.client = self._streams.client_of(frame)
-                answer = client.answer(frame)
-                if isinstance(answer, WaitingGet):
-                    answer.requester = self
-                    return answer
-                self._send(answer)
-                frame = self._next_frame()
-        except RemoteError as error:
-            self._refuse(error)
-        except OSError:
-            raise Gone from None
-        if self.gone:
-            raise Gone
-        return None
-
-    def _send(self, answer: Answers) -> None:
-        assert not isinstance(answer, WaitingGet)
-        if isinstance(answer, bytes):
-            send_all(self._connection, [answer], now)
-        elif answer is not None:
-            for parts in answer:
-                send_all(self._connection, parts, now)
-
-    def send_news(self) -> Rest | None:
-        """Tell the client what is ready (CL5), by the server's own thread. Raises Gone."""
-        if not self._ready:
-            return None
-        frames: list[bytes] = []
-        while self._ready:
-            source = self._ready.popleft().encode()
-            frames.append(HEAD.pack(len(source), READY, CONNECTION) + source)
-        return self._send_now(b"".join(frames))
+    def has_unread(self) -> bool:
+        """Return True if there is more to receive that no poll tells of."""
+        return has_unread(self._connection)
 
     def _admit(self, frame: Bytes | None) -> Bytes | None:
         """Admit the client if its hello is there, or say why not (CL3); the frame after it."""
-        wire = self._wire
+        wire = self.wire
         if frame is not None:
             try:
                 hello = wire.hello_of(frame)
-                answer, self._streams = self._admission.admit(self, hello)
+                answer, self.streams = self._admission.admit(self, hello)
             except QuireError as error:
                 self._refuse(error)
             wire.accept(hello, answer)
-            frame = self._next_frame()
+            frame = self.next()
         if wire.outgoing:
             self._connection.send(b"".join(wire.take_outgoing()), _NO_WAIT)
         return frame
 
     def _refuse(self, error: QuireError) -> NoReturn:
         """Say why, if that is read, and end the connection."""
-        self._wire.refuse(error)
-        with suppress(OSError):
-            self._connection.send(b"".join(self._wire.take_outgoing()), _NO_WAIT)
+        self.wire.refuse(error)
+        words = b"".join(self.wire.take_outgoing())
+        if not (self.threads or self._unsent):
+            with suppress(OSError):
+                self._connection.send(words, _NO_WAIT)
         raise Gone
+
+    # Requests under way (CL1)
+
+    def keep(self, client: ServedClient, frame: Bytes) -> bool:
+        """Keep a request behind the one that is under way; False: none is, by now."""
+        with self._guard:
+            if client not in self.busy:
+                return False
+            client.kept.append(frame)
+            self._pending_bytes += len(frame) + REQUEST_BYTES
+            return True
+
+    def keep_cancel(self, client: ServedClient, frame: Bytes) -> bool:
+        """Keep a CANCEL in place of the requests that are kept; False: none is under way."""
+        with self._guard:
+            if client not in self.busy:
+                return False
+            self._drop_kept(client)
+            client.is_cancelled = True
+            client.kept.append(frame)
+            self._pending_bytes += len(frame) + REQUEST_BYTES
+            return True
+
+    def add_job(self, client: ServedClient, rest: Rest) -> None:
+        """Leave the rest of a request to another thread; its stream is busy."""
+        with self._guard:
+            self.busy.add(client)
+            self._jobs.append((client, rest))
+            self._pending_bytes += rest.size
+
+    def next_job(self) -> tuple[ServedClient, Rest] | None:
+        """Return the next job, which a thread is to do now, unless as many are done as may be."""
+        with self._guard:
+            if not self._jobs:
+                return None
+            if not self.gone and (
+                self._working >= MAX_WORKERS_OF_CONNECTION or self._unsent_bytes > UNSENT_BYTES
+            ):
+                return None
+            self.threads += 1
+            self._working += 1
+            return self._jobs.popleft()
+
+    def finish_job(self, rest: Rest) -> None:
+        """A job is done; the thread goes on to begin others before it leaves."""
+        with self._guard:
+            self._working -= 1
+            self._pending_bytes -= rest.size
+
+    def leave(self) -> None:
+        """A thread works on the connection no more."""
+        with self._guard:
+            self.threads -= 1
+
+    def finish(self, client: ServedClient) -> None:
+        """A request is answered, or nobody reads its answer: the stream's next one is a job."""
+        with self._guard:
+            if client.kept and not self.gone:
+                self._jobs.append((client, Rest(frame=client.kept.popleft())))
+                return
+            self._drop_kept(client)
+            self.busy.discard(client)
+            is_closing = self.is_ended
+            if not is_closing and self.streams is not None:
+                self.streams.release(client)
+        if is_closing:
+            client.close()
+
+    def _drop_kept(self, client: ServedClient) -> None:
+        while client.kept:
+            self._pending_bytes -= len(client.kept.popleft()) + REQUEST_BYTES
+
+    def begin_wait(self) -> None:
+        """A job waits for other clients: another one may be done meanwhile."""
+        with self._guard:
+            self._working -= 1
+
+    def end_wait(self) -> None:
+        """It does so no more, and goes on in any case."""
+        with self._guard:
+            self._working += 1
+
+    def has_room(self) -> bool:
+        """True if more may be read (CL7)."""
+        return self._pending_bytes <= PENDING_BYTES and self._unsent_bytes <= UNSENT_BYTES
+
+    # Sending (CL6)
+
+    def send(self, data: Bytes) -> bool:
+        """Send a frame without waiting, by the server's own thread; True: all is sent.
+
+        False: see `needs_sender`. Raises Gone.
+        """
+        is_alone = not (self.threads or self._unsent)  # no thread begins without this one
+        if not is_alone and not self._begin_sending(data):
+            return False
+        try:
+            sent = self._connection.send(data, _NO_WAIT)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.gone = True
+            self._end_sending(memoryview(b""))
+            raise Gone from None
+        if is_alone and sent == len(data):
+            return True
+        self._end_sending(memoryview(data)[sent:])
+        return False
+
+    def _begin_sending(self, data: Bytes) -> bool:
+        """Return True if this thread is to send; else the frame stands behind those of others."""
+        with self._guard:
+            if self._is_sending or self._unsent:
+                self._add_unsent((data,), None)
+                return False
+            self._is_sending = True
+            return True
+
+    def _end_sending(self, left: memoryview) -> None:
+        with self._guard:
+            self._is_sending = False
+            if left:
+                self._unsent.appendleft(((left,), None))
+                self._unsent_bytes += len(left) + UNSENT_FRAME_BYTES
+
+    def _add_unsent(self, parts: Sequence[Bytes], more: LongAnswer | None) -> None:
+        self._unsent.append((parts, more))
+        self._unsent_bytes += sum(map(len, parts)) + UNSENT_FRAME_BYTES
+
+    def needs_sender(self) -> bool:
+        """Return True if frames are unsent and nobody sends: a thread, which counts, is to."""
+        with self._guard:
+            if self._is_sending or not self._unsent:
+                return False
+            self.threads += 1
+            return True
+
+    def add_answer(self, parts: Sequence[Bytes], more: LongAnswer | None = None) -> None:
+        """Have a frame of an answer sent by the `send_unsent` that follows, or by who sends."""
+        with self._guard:
+            self._add_unsent(parts, more)
+
+    def send_unsent(self) -> Iterator[ServedClient | None]:
+        """Send what is unsent, waiting as need be, unless another thread does.
+
+        After each frame: the stream whose answer has ended by it, if one has. Where the client is
+        gone, nothing is sent.
+        """
+        with self._guard:
+            if self._is_sending:
+                return
+            self._is_sending = True
+        while True:
+            with self._guard:
+                if not self._unsent:
+                    self._is_sending = False
+                    return
+                parts, more = self._unsent.popleft()
+            is_sent = self._send_frame(parts)
+            following = None
+            if more is not None and is_sent and not more.client.is_cancelled:
+                following = next(more.frames, None)
+            with self._guard:
+                self._unsent_bytes -= sum(map(len, parts)) + UNSENT_FRAME_BYTES
+                if following is not None:
+                    self._add_unsent(following, more)
+            yield more.client if more is not None and following is None else None
+
+    def _send_frame(self, parts: Sequence[Bytes]) -> bool:
+        """Send the parts; False: the client is gone, or does not read (CL2)."""
+        if not self.gone:
+            try:
+                send_all(self._connection, parts, now)
+            except OSError:
+                self.gone = True
+        return not self.gone
+
+    # The end (CL8)
 
     def take_no_more(self) -> None:
         """Refuse, or do not read, what the client sends from now on; what has come is there."""
@@ -283,35 +380,35 @@ class ServedConnection:
         except OSError:  # it has ended
             self.gone = True
 
-    def finish(self, deadline: float) -> None:
-        """Answer what has come, until its end. By the thread that works on it."""
-        while not self.gone and now() < deadline:
-            try:
-                left = self.serve()
-                if isinstance(left, WaitingGet):
-                    return  # the store is being closed, which ends its transaction
-                if left is not None:
-                    self.go_on(left if isinstance(left, Rest) else Rest(frame=left))
-                elif not self._refuses:
-                    return  # nothing is there
-            except Gone:
-                return
+    @property
+    def is_read_to_its_end(self) -> bool:
+        """True if a `receive` that finds nothing after `take_no_more` was the last one."""
+        return not self._refuses
 
     def cut(self) -> None:
         """End the connection for both sides; who works on it finds out."""
         self.gone = True
         shut(self._connection)
 
-    def close(self) -> None:
-        """Let go of it; what was open is rolled back. By the thread that works on it."""
-        if self.closed:
-            return
-        self.closed = True
-        try:
-            if self._streams is not None:
-                self._streams.close()
-        finally:
-            close(self._connection)
+    def end(self) -> list[ServedClient]:
+        """Begin the end; the streams that are not busy are the caller's to close."""
+        with self._guard:
+            self.gone = self.is_ended = True
+            self.is_reading = False
+            if self.busy or self.threads:
+                shut(self._connection)
+            return [] if self.streams is None else self.streams.take_idle(self.busy)
+
+    def close(self) -> bool:
+        """Let go of the socket if nobody works on the connection any more; True: just now."""
+        with self._guard:
+            if self.closed or not self.is_ended or self.busy or self.threads:
+                return False
+            self.closed = True
+        if self.streams is not None:
+            self.streams.close()
+        close(self._connection)
+        return True
 
     def abandon(self) -> None:
         """Close it in the child of a fork: it is the parent's, whose end its client must see."""

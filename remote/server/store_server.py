@@ -1,10 +1,11 @@
 """The owner's side of sharing: a server over any object with the methods of a store.
 
 SV1. One thread waits for all connections, and answers what needs no waiting itself; commits
-    of several clients that are there at once share one write. What takes long, or waits, is done
-    by other threads, `MAX_WORKERS` at most: an idle connection has none, and neither has a lone
-    client's short request to be handed over. A get that waits for a message is put aside
-    (`WaitingGets`), without a thread, and goes on in this one as soon as something may be there.
+    that are there at once share one write, whichever streams and connections they come by. What
+    takes long, or waits, is done by other threads (`Workers`): an idle connection has none, and
+    neither has a lone client's short request to be handed over. A get that waits for a message is
+    put aside (`WaitingGets`), without a thread, and goes on in this one as soon as something may be
+    there. The connections take turns: of each some `REQUESTS_AT_ONCE` are begun, then the others'.
 SV2. When a client's connection ends, however it ends, what was open in it is rolled back at once,
     also while a request of it waits.
 SV3. `close` returns within bounded time, whatever the clients do: requests under way may finish,
@@ -33,12 +34,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from quire.arguments import Bytes
 from quire.calls.wake_up import Condition, Thread
-from quire.env import ENDED, HANG_UP, READ, WRITE, Env, after_fork, socket_events
+from quire.env import ENDED, HANG_UP, READ, Env, after_fork, socket_events
 from quire.env.interpreter import Lock
 from quire.errors import ConnectionLost, QuireError, RemoteError, StoreClosed
 from quire.libraries.late_modules import load_rest
@@ -46,23 +46,24 @@ from quire.remote.limits import (
     ACCEPT_PAUSE_SECONDS,
     EVENTS_AT_ONCE,
     FINISH_SECONDS,
-    IDLE_WORKERS,
     LONG_JOINED_SECONDS,
     LOOK_SECONDS,
     MAX_CONNECTIONS,
     MAX_WAIT_SECONDS,
     MAX_WAITING,
-    MAX_WORKERS,
     RECEIVE_BYTES,
+    REQUESTS_AT_ONCE,
     WAKES_AT_ONCE,
 )
 from quire.remote.wire import protocol
+from quire.remote.wire.protocol import CANCEL, COMMIT, CONNECTION, HEAD, PUT, READY, STREAM
 from quire.remote.wire.sockets import accept, close, file_limit
 
 from . import awaited_sources, open_streams, served_client, served_connection, waiting_gets
 from .entrance import Entrance
 from .signals import SignalFlag
 from .undecided import Undecided
+from .workers import Workers
 
 if TYPE_CHECKING:
     from quire.remote.wire.protocol import Header
@@ -74,9 +75,15 @@ if TYPE_CHECKING:
     from .waiting_gets import GetOutcome, WaitingGet, WaitingGets
 
 _log = logging.getLogger("quire.remote")
+_COMMITS: Final = (PUT, COMMIT)
+_GONE: Final = "the client is gone"
+_CANCELLED: Final = "the client has cancelled it"
 _CLOSING: Final = "the owner has closed the store: open it again"
 _OWNERS: Final = ("quire.engine.", "quire.interface.", "quire.remote.server.", "quire.rows.")
 _servers: Final[weakref.WeakSet[StoreServer]] = weakref.WeakSet()
+
+
+Commits = list[tuple["ServedConnection", "ServedClient", Bytes]]
 
 
 class StoreServer:
@@ -105,8 +112,8 @@ class StoreServer:
         self._clients = 0
         self.own_helpers = set[int]()  # processes of this owner, which are not waited for
         self._left_at = time.monotonic()  # when the last client left
-        self._workers = self._busy = 0
-        self._jobs: SimpleQueue[tuple[ServedConnection, Rest] | None] = SimpleQueue()
+        self._workers = Workers(self._changed)
+        self._unread: deque[ServedConnection] = deque()  # with requests that came and are not begun
         self._closed = False
         self._starter: threading.Thread | None = None
         self._undecided = Undecided(store)
@@ -118,7 +125,7 @@ class StoreServer:
         self._loader: threading.Thread | None = (
             None  # of what is late, once it has been here a while
         )
-        self._waiters: set[ServedConnection] = set()
+        self._waiters: set[ServedClient] = set()
         self._waiting_gets: WaitingGets | None = None  # from the first one on
         self._errands: deque[Callable[[], None]] = deque()  # for the server's own thread
         self._is_called = False  # it is woken for them, or about to look
@@ -234,18 +241,17 @@ class StoreServer:
         working = [each for each in connections if each.role is not protocol.Role.WATCH]
         self._end_all(working, deadline)
         self._end_all(connections, deadline)
-        for _ in range(self._workers):
-            self._jobs.put(None)
-        self._wait_until(lambda: self._workers == 0, deadline + FINISH_SECONDS)
+        self._workers.stop()
+        self._wait_until(lambda: self._workers.count == 0, deadline + FINISH_SECONDS)
         _servers.discard(self)
         self._close_events()
         entrance.close()
 
     def _end_waits(self, deadline: float) -> None:
         """Have requests that wait learn of the close, and those under way finish."""
-        for connection in [*self._waiters, *(get.requester for get in self._all_gets())]:
-            self._interrupt(connection, _CLOSING)
-        self._wait_until(lambda: self._busy == 0 and not self._waiting_gets, deadline)
+        for client in [*self._waiters, *(get.requester for get in self._all_gets())]:
+            client.interrupt(_CLOSING)
+        self._wait_until(lambda: self._workers.busy == 0 and not self._waiting_gets, deadline)
 
     def _end_left(self) -> None:
         """Do what is left of the server's own thread, which has ended."""
@@ -253,7 +259,7 @@ class StoreServer:
             pass
         for get in self._all_gets():
             if get.requester.get is get:
-                self._end(get.requester)
+                self._end(get.requester.connection)
 
     def _all_gets(self) -> list[WaitingGet]:
         """Return those that wait."""
@@ -306,7 +312,7 @@ class StoreServer:
             "clients": self._clients,
             "connections": len(self._connections),
             "waiting": len(self._waiters) + len(self._all_gets()),
-            "threads": 1 + self._workers,
+            "threads": 1 + self._workers.count,
             "error": None if self.failure is None else str(self.failure),
         }
 
@@ -342,20 +348,19 @@ class StoreServer:
             )
             self._clients += connection.is_client
         ready = partial(self._tell_ready, connection)
-        awaited = awaited_sources.AwaitedSources(self._store, ready)
-        name = _client_name(hello)
+        context = served_client.StreamContext(
+            connection,
+            awaited_sources.AwaitedSources(self._store, ready),
+            self._store,
+            self._undecided,
+            _client_name(hello),
+            self,
+            self._waiting_on,
+            self.when_failed,
+        )
 
-        def make(streams: OpenStreams[ServedClient]) -> ServedClient:
-            return served_client.ServedClient(
-                streams,
-                awaited,
-                self._store,
-                self._undecided,
-                name,
-                self,
-                lambda: self._waiting_on(connection),
-                self.when_failed,
-            )
+        def make(streams: OpenStreams[ServedClient], is_call: bool) -> ServedClient:
+            return served_client.ServedClient(streams, context, is_call)
 
         answer = {
             "op": "hello",
@@ -365,7 +370,7 @@ class StoreServer:
             "process_id": os.getpid(),
             "fixed": self._store.fixed_options,
         }
-        return answer, open_streams.OpenStreams(make, awaited)
+        return answer, open_streams.OpenStreams(make, context.awaited)
 
     def when_failed(self) -> None:
         """Give way if the store has failed (SV5); called by any thread."""
@@ -401,127 +406,308 @@ class StoreServer:
         if self._listener is not None:  # it may be another one than before
             self._arm(self._listener.fileno(), READ)
 
-    def _serve(self, connection: ServedConnection, event: int) -> Bytes | None:
-        """Something came on a connection, or it ended; a commit that is to be done."""
-        if connection.is_elsewhere:
-            if event & ENDED:
-                connection.gone = True
-                if connection.get is not None:
-                    self._end(connection)
-                else:
-                    self._interrupt(connection, "the client is gone")
-            else:
-                self._listen_to_end(connection)
-            return None
-        try:
-            left = connection.send_news() or connection.serve()
-        except served_connection.Gone:
-            self._end(connection)
-            return None
-        except Exception:  # noqa: BLE001 the others are served on
-            self._cut_off(connection)
-            return None
-        if event & WRITE:
-            self._listen_to(connection)
-        if left is None or type(left) is bytes:  # as nearly always
-            return left
-        return self._leave_to_others(connection, left)
+    # Requests, by the server's own thread (CL1, CL4)
 
-    def _leave_to_others(
-        self, connection: ServedConnection, left: Rest | WaitingGet | Bytes | None
-    ) -> Bytes | None:
-        """Hand over what is left to do, or put it aside; a commit that is to be done."""
-        if isinstance(left, served_connection.Rest):
-            self._hand_over(connection, left)
-        elif isinstance(left, waiting_gets.WaitingGet):
-            connection.is_elsewhere = True
-            self._arm(connection.fd, HANG_UP)
-            self._put_aside(connection, left)
-        else:
-            return left
-        return None
-
-    def _commit(self, connection: ServedConnection, frame: Bytes) -> None:
-        """Answer a request that commits, perhaps while others do."""
-        self._go_on(connection, partial(connection.answer, frame), is_waiting=False)
-
-    def _go_on(
-        self,
-        connection: ServedConnection,
-        action: Callable[[], Rest | WaitingGet | None],
-        *,
-        is_waiting: bool,
+    def _serve(
+        self, connection: ServedConnection, event: int, commits: Commits, ready: int
     ) -> None:
-        """Answer a request by the server's own thread, then those that came with it.
-
-        `is_waiting`: nothing was read until now.
-        """
+        """Something came on one of so many connections, or it ended: begin its requests."""
         try:
-            left = action() or connection.next()
+            if connection.is_reading:
+                frame = connection.receive()
+                if frame is not None:
+                    self._begin_requests(connection, frame, commits, ready)
+            elif connection.is_paused and event & ENDED:
+                self._end(connection)
         except served_connection.Gone:
             self._end(connection)
         except Exception:  # noqa: BLE001 the others are served on
             self._cut_off(connection)
+
+    def _serve_unread(self, connection: ServedConnection, commits: Commits, ready: int) -> None:
+        """Go on with what has come on a connection, whose turn it is again."""
+        if connection.is_paused or connection.gone:
+            return
+        connection.is_reading = True
+        try:
+            frame = connection.next()
+            if frame is not None:
+                self._begin_requests(connection, frame, commits, ready)
+        except served_connection.Gone:
+            self._end(connection)
+        except Exception:  # noqa: BLE001 the others are served on
+            self._cut_off(connection)
+
+    def _begin_requests(
+        self, connection: ServedConnection, frame: Bytes | None, commits: Commits, ready: int
+    ) -> None:
+        """Begin requests that came together, as many as this connection may in a turn."""
+        streams, wire = connection.streams, connection.wire
+        assert streams is not None
+        busy, count, shares = connection.busy, 0, False
+        while frame is not None:
+            client = streams.client_of(frame)
+            has_more = wire.rest or (connection.reads_ahead and connection.has_unread())
+            if busy and self._keep(connection, client, frame):
+                pass
+            elif client.is_heavy(frame):
+                self._hand_over(connection, client, served_connection.Rest(frame=frame))
+            elif frame[4] in _COMMITS and client is not streams.own:
+                if shares or has_more:  # until its turn has come others of the connection may end
+                    shares = True
+                    busy.add(client)
+                commits.append((connection, client, frame))
+            else:
+                self._answer(connection, client, frame)
+            if not has_more:
+                return
+            count += 1
+            if count >= REQUESTS_AT_ONCE // ready or not connection.is_reading:
+                if connection.is_reading:
+                    connection.is_reading = False
+                    self._unread.append(connection)
+                return
+            frame = connection.next()
+
+    def _keep(self, connection: ServedConnection, client: ServedClient, frame: Bytes) -> bool:
+        """Keep a request if one of its stream is under way; a CANCEL ends that one."""
+        if frame[4] == CANCEL:
+            stream = STREAM.unpack_from(frame)[0]
+            for found in list(connection.busy):
+                if found.stream == stream:
+                    return self._cancel(connection, found, frame)
+            return False
+        if client not in connection.busy or not connection.keep(client, frame):
+            return False
+        self._pause_if_full(connection)
+        return True
+
+    def _cancel(self, connection: ServedConnection, client: ServedClient, frame: Bytes) -> bool:
+        """End the request that is under way on a stream, then its transaction."""
+        is_kept = connection.keep_cancel(client, frame)
+        if is_kept and client.get is not None:
+            self._take_up(client.get)
+            self._finish(connection, client)
+        elif is_kept:
+            self._interrupt(client, _CANCELLED)
+        return is_kept
+
+    def _interrupt(self, client: ServedClient, reason: str) -> None:
+        """End what a request of a stream waits for, by another thread, as that may take a while."""
+        found = client.under_way()
+        if found:
+            self._workers.add(partial(served_client.end_transactions, found, reason))
+
+    def _answer(self, connection: ServedConnection, client: ServedClient, frame: Bytes) -> None:
+        """Answer a request, a commit perhaps while others do."""
+        try:
+            answer = client.answer(frame)
+        except served_client.MustWait:
+            self._hand_over(connection, client, served_connection.Rest(frame=frame))
+            return
+        self._reply(connection, client, answer)
+
+    def _reply(self, connection: ServedConnection, client: ServedClient, answer: Answers) -> None:
+        """Send an answer, or leave that to others; what is kept of its stream is begun then."""
+        try:
+            if isinstance(answer, bytes):
+                if not connection.send(answer):
+                    self._leave_unsent(connection)
+            elif isinstance(answer, waiting_gets.WaitingGet):
+                connection.busy.add(client)
+                self._put_aside(client, answer)
+                return
+            elif answer is not None:
+                self._hand_over(connection, client, served_connection.Rest(answer=answer))
+                return
+        except served_connection.Gone:
+            self._end(connection)
+        except Exception:  # noqa: BLE001 the others are served on
+            self._cut_off(connection)
+        if client in connection.busy:
+            self._finish(connection, client)
+        elif connection.streams is not None:
+            connection.streams.release(client)
+
+    def _finish(self, connection: ServedConnection, client: ServedClient) -> None:
+        connection.finish(client)
+        self._settle(connection)
+
+    def _hand_over(self, connection: ServedConnection, client: ServedClient, rest: Rest) -> None:
+        """Another thread does the rest of a request; its stream is busy until then."""
+        connection.add_job(client, rest)
+        self._settle(connection)
+        self._pause_if_full(connection)
+
+    def _leave_unsent(self, connection: ServedConnection) -> None:
+        """Not all of the answers could be sent: another thread does that, or is at it."""
+        if connection.needs_sender():
+            self._workers.add(partial(self._send, connection))
+        self._pause_if_full(connection)
+
+    def _pause_if_full(self, connection: ServedConnection) -> None:
+        """Read a connection no further until there is room (CL7)."""
+        if connection.has_room() or connection.is_paused or connection.gone:
+            return
+        connection.is_reading, connection.is_paused = False, True
+        self._arm(connection.fd, HANG_UP)
+        if connection.has_room():  # looked at after that: who makes room may have missed it
+            self._resume(connection)
+
+    def _resume(self, connection: ServedConnection) -> None:
+        """Read on, what has come first."""
+        if connection.is_paused and connection.has_room() and not connection.gone:
+            connection.is_paused = False
+            self._arm(connection.fd, READ)
+            self._unread.append(connection)
+
+    # Requests, by other threads
+
+    def _settle(self, connection: ServedConnection) -> None:
+        """Go on with a connection after a change: begin jobs, read on, end it."""
+        while (job := connection.next_job()) is not None:
+            self._workers.add(partial(self._work, connection, *job))
+        if connection.gone:
+            self._close(connection)
+        elif connection.is_paused and connection.has_room():
+            self._post(partial(self._resume, connection))
+
+    def _work(self, connection: ServedConnection, client: ServedClient, rest: Rest) -> None:
+        """Do a job."""
+        try:
+            self._do_rest(connection, client, rest)
+        except Exception:  # noqa: BLE001 the others are served on
+            _log.exception("a client of %s is cut off", self._path)
+            connection.cut()
+            self._finish(connection, client)
+        connection.finish_job(rest)
+        self._send(connection)
+
+    def _do_rest(self, connection: ServedConnection, client: ServedClient, rest: Rest) -> None:
+        """Do the rest of a request, waiting as need be, and leave its answer to be sent."""
+        answer: Answers = None
+        if connection.gone or (client.is_cancelled and not _is_cancel(rest.frame)):
+            pass  # nobody reads it
+        elif rest.frame is not None:
+            answer = client.answer(rest.frame)
+        elif rest.get is not None:
+            answer = client.try_again(rest.get)
         else:
-            if left is not None:
-                self._leave_to_others(connection, left)
-            elif is_waiting:
-                connection.is_elsewhere = False
-                self._listen_to(connection)
+            answer = rest.answer
+        if isinstance(answer, waiting_gets.WaitingGet):
+            if answer is rest.get:
+                self._post(partial(self._note_tried, client, answer, again=True))
+            else:
+                self._post(partial(self._put_aside, client, answer))
+            return
+        more = None
+        if isinstance(answer, bytes):
+            connection.add_answer((answer,))
+        elif answer is not None:
+            first = next(answer, None)
+            if first is not None:
+                more = served_connection.LongAnswer(client, answer)
+                connection.add_answer(first, more)
+        if more is None:
+            self._finish(connection, client)
+        if rest.get is not None:
+            self._post(partial(self._note_tried, client, rest.get, again=False))
+
+    def _send(self, connection: ServedConnection) -> None:
+        """Send what is unsent, as a thread that counts among those of the connection."""
+        try:
+            for client in connection.send_unsent():
+                if client is not None:
+                    connection.finish(client)
+                self._settle(connection)
+        except Exception:  # noqa: BLE001 the others are served on
+            _log.exception("a client of %s is cut off", self._path)
+            connection.cut()
+        if connection.gone:
+            self._post(partial(self._end, connection))
+        self._settle(connection)
+        connection.leave()
+        if connection.gone:
+            self._close(connection)
+
+    # The end of connections
 
     def _cut_off(self, connection: ServedConnection) -> None:
         _log.exception("a client of %s is cut off", self._path)
         self._end(connection)
 
-    def _tell_ready(self, connection: ServedConnection, source: str) -> None:
-        """A client awaits the source; called by any thread, under a queue's lock."""
-        connection.add_news(source)
-        self._arm(connection.fd, READ | WRITE)
-
-    def _listen_to(self, connection: ServedConnection) -> None:
-        """Be told of what comes, and of when news can be sent."""
-        self._arm(connection.fd, READ)
-        if connection.has_news:  # looked at after that: who adds some now arms it, too
-            self._arm(connection.fd, READ | WRITE)
-
-    def _listen_to_end(self, connection: ServedConnection) -> None:
-        """Be told of nothing but the end, for as long as another thread works on it."""
-        self._arm(connection.fd, HANG_UP)
-        if not connection.is_elsewhere:  # that thread is done, and may have armed it before
-            self._listen_to(connection)
-
     def _end(self, connection: ServedConnection) -> None:
-        """End a connection, by the thread that works on it (SV2)."""
+        """End a connection, by the server's own thread, or the one that closes it (SV2, CL8)."""
         if connection.closed:
             return
-        if connection.get is not None:
-            self._take_up(connection.get)
-        with suppress(OSError, ValueError):
-            self._events.unregister(connection.fd)
+        if not connection.is_ended:
+            with suppress(OSError, ValueError):
+                self._events.unregister(connection.fd)
+        for client in connection.end():
+            client.close()
+        for client in list(connection.busy):
+            if client.get is not None:
+                self._take_up(client.get)
+                connection.finish(client)
+            else:
+                client.is_cancelled = True
+                self._interrupt(client, _GONE)
+        if connection.needs_sender():  # who ends the answers that nobody reads any more
+            self._workers.add(partial(self._send, connection))
+        self._settle(connection)
+
+    def _close(self, connection: ServedConnection) -> None:
+        """Let go of a connection that is gone, if nobody works on it any more. By any thread."""
+        if not connection.close():
+            return
         with self._changed:
             self._connections.pop(connection.fd, None)
             if connection.role is not None:
                 self._clients -= connection.is_client
                 self._left_at = time.monotonic()
-        connection.close()
+        streams = connection.streams
+        if streams is not None and streams.holds and not self.is_closing:
+            self._store.let_go_of(streams)
 
     def _end_all(self, connections: list[ServedConnection], deadline: float) -> None:
         for connection in connections:
             connection.take_no_more()
         for connection in connections:
-            if connection.is_elsewhere:  # the time for that is over
+            if connection.busy or connection.threads:  # the time for that is over
                 connection.cut()
             elif not connection.closed:
-                connection.finish(deadline)
-                self._end(connection)
+                self._answer_last(connection, deadline)
+            self._end(connection)
 
-    def _interrupt(self, connection: ServedConnection, reason: str) -> None:
-        if connection.client is not None:
-            connection.client.interrupt(reason)
+    def _answer_last(self, connection: ServedConnection, deadline: float) -> None:
+        """Answer what has come, until its end. All is refused by now, so nothing waits."""
+        with suppress(served_connection.Gone):
+            while not connection.gone and time.monotonic() < deadline:
+                frame = connection.next() or connection.receive()
+                if frame is not None:
+                    assert connection.streams is not None
+                    self._answer(connection, connection.streams.client_of(frame), frame)
+                elif connection.is_read_to_its_end:
+                    break
+        self._wait_until(lambda: not connection.threads, deadline)
+
+    def _tell_ready(self, connection: ServedConnection, source: str) -> None:
+        """A client awaits the source; called by any thread, under a queue's lock."""
+        self._post(partial(self._send_ready, connection, source.encode()))
+
+    def _send_ready(self, connection: ServedConnection, source: bytes) -> None:
+        """Tell a client that a source is ready (CL5)."""
+        if connection.gone:
+            return
+        try:
+            if not connection.send(HEAD.pack(len(source), READY, CONNECTION) + source):
+                self._leave_unsent(connection)
+        except served_connection.Gone:
+            self._end(connection)
 
     @contextmanager
-    def _waiting_on(self, connection: ServedConnection) -> Iterator[None]:
-        """A request of the connection waits for other clients: its end is to be noticed (SV2)."""
+    def _waiting_on(self, client: ServedClient) -> Iterator[None]:
+        """A request of a stream waits for other clients: its end is to be noticed (SV2)."""
         if threading.current_thread() is self._thread:
             raise served_client.MustWait
         with self._changed:
@@ -530,15 +716,18 @@ class StoreServer:
                     f"{MAX_WAITING} requests wait in the owner of the store, as many as may: try "
                     "again, or wait less long"
                 )
-            self._waiters.add(connection)
+            self._waiters.add(client)
+        connection = client.connection
+        connection.begin_wait()
         try:
-            self._arm(connection.fd, HANG_UP)
-            if self.is_closing:
-                raise StoreClosed(_CLOSING)
+            self._settle(connection)
+            if self.is_closing or client.is_cancelled:
+                raise StoreClosed(_CLOSING if self.is_closing else _CANCELLED)
             yield
         finally:
+            connection.end_wait()
             with self._changed:
-                self._waiters.discard(connection)
+                self._waiters.discard(client)
 
     def _arm(self, fd: int, events: int) -> None:
         """Be told of the next of these events."""
@@ -552,12 +741,12 @@ class StoreServer:
     ) -> Callable[[], None] | None:
         return self._store.await_get(source, callback, taker)
 
-    def _put_aside(self, connection: ServedConnection, get: WaitingGet) -> None:
+    def _put_aside(self, client: ServedClient, get: WaitingGet) -> None:
         """Have a get wait until its source may have something (SV1)."""
-        if connection.gone:
-            self._end(connection)
+        if client.connection.gone or client.is_cancelled:
+            self._finish(client.connection, client)
             return
-        connection.get = get
+        get.requester, client.get = client, get
         try:
             if self._waiting_gets is None:
                 self._waiting_gets = waiting_gets.WaitingGets(
@@ -569,13 +758,11 @@ class StoreServer:
                 )
             self._waiting_gets.add(get)
         except RemoteError as error:
-            connection.get = None
-            refused = error
+            client.get = None
+            self._reply(client.connection, client, client.refuse_wait(get, error))
         else:
             if self.is_closing:  # looked at after that: `close` may have missed it
-                self._interrupt(connection, _CLOSING)
-            return
-        self._answer_get(connection, lambda client: client.refuse_wait(get, refused))
+                client.interrupt(_CLOSING)
 
     def _take_up(self, get: WaitingGet) -> None:
         """Let a get wait no more."""
@@ -589,40 +776,33 @@ class StoreServer:
 
     def _try_get(self, get: WaitingGet) -> GetOutcome:
         """Try a get again; one that may take long by another thread."""
-        connection: ServedConnection = get.requester
-        connection.get = None
+        client: ServedClient = get.requester
+        client.get = None
         if get.is_heavy:
-            self._hand_over(connection, served_connection.Rest(get=get))
+            self._hand_over(client.connection, client, served_connection.Rest(get=get))
             return waiting_gets.GetOutcome.ELSEWHERE
-        assert connection.client is not None
-        answer = connection.client.try_again(get)
+        answer = client.try_again(get)
         if answer is get:
-            connection.get = get
+            client.get = get
             return waiting_gets.GetOutcome.NOTHING
         self._leave(get)
-        self._go_on(connection, lambda: connection.reply(answer), is_waiting=True)
+        self._reply(client.connection, client, answer)
         return waiting_gets.GetOutcome.ANSWERED
 
     def _end_get(self, get: WaitingGet) -> None:
         """A get has waited in vain."""
-        get.requester.get = None
-        self._answer_get(get.requester, lambda client: client.end_wait(get))
+        client: ServedClient = get.requester
+        client.get = None
+        self._reply(client.connection, client, client.end_wait(get))
         self._tell_closing()
 
-    def _answer_get(
-        self, connection: ServedConnection, answer: Callable[[ServedClient], Answers]
-    ) -> None:
-        client = connection.client
-        assert client is not None
-        self._go_on(connection, lambda: connection.reply(answer(client)), is_waiting=True)
-
-    def _note_tried(self, connection: ServedConnection, get: WaitingGet, *, again: bool) -> None:
+    def _note_tried(self, client: ServedClient, get: WaitingGet, *, again: bool) -> None:
         """Another thread has tried a get; `again`: it has found nothing."""
-        if again and connection.gone:
-            self._end(connection)
+        if again and (client.connection.gone or client.is_cancelled):
+            self._finish(client.connection, client)
             again = False
         if again:  # else it may have another one by now
-            connection.get = get
+            client.get = get
         if self._waiting_gets is not None:
             self._waiting_gets.tried(get, is_answered=not again)
         self._tell_closing()
@@ -659,14 +839,13 @@ class StoreServer:
             return 0.0
         return min(idle, max(0.0, self._waiting_gets.next_time()))
 
-    # Threads (SV1)
+    # The server's own thread (SV1)
 
     def _run(self) -> None:
-        """The server's own thread."""
-        poll, connections = self._events.poll, self._connections
+        poll, connections, unread = self._events.poll, self._connections, self._unread
         goes_on, is_new, has_more = True, True, False
         while goes_on:
-            commits: list[tuple[ServedConnection, Bytes]] = []
+            commits: Commits = []
             idle = LONG_JOINED_SECONDS if is_new else MAX_WAIT_SECONDS
             left = self._time_left(idle, has_more) if has_more or self._waiting_gets else idle
             events = poll(left, EVENTS_AT_ONCE)
@@ -674,12 +853,12 @@ class StoreServer:
                 is_new = False
                 self._loader = Thread(target=load_rest, args=(_OWNERS,))
                 self._loader.start()
+            turns = len(unread)
+            ready = len(events) + turns
             for fd, event in events:
                 connection = connections.get(fd)
                 if connection is not None:
-                    frame = self._serve(connection, event)
-                    if frame is not None:
-                        commits.append((connection, frame))
+                    self._serve(connection, event, commits, ready)
                 elif self._stop is not None and fd == self._stop.fileno():
                     goes_on = False  # when what was read is answered
                 elif self._call is not None and fd == self._call.fileno():
@@ -687,55 +866,18 @@ class StoreServer:
                     self._is_called = False  # before it looks: who posts now calls again
                 elif self._listener is not None:
                     self._accept(self._listener)
+            for _ in range(min(turns, EVENTS_AT_ONCE)) if turns else ():
+                self._serve_unread(unread.popleft(), commits, ready)
             if len(commits) == 1:
-                self._commit(*commits[0])
+                self._answer(*commits[0])
             elif commits:
-                self._store.together(partial(self._commit, *commit) for commit in commits)
+                self._store.together(partial(self._answer, *commit) for commit in commits)
             has_more = bool(self._errands or self._waiting_gets) and self._run_errands()
+            has_more = has_more or bool(unread or self._errands)
 
-    def _hand_over(self, connection: ServedConnection, rest: Rest) -> None:
-        """Another thread does the rest; until then nothing is read, but the end is noticed."""
-        connection.is_elsewhere = True
-        self._arm(connection.fd, HANG_UP)
-        with self._changed:
-            self._busy += 1
-            if self._busy > self._workers and self._workers < MAX_WORKERS:
-                self._workers += 1
-                Thread(target=self._work, name="quire-serve").start()
-        self._jobs.put((connection, rest))
 
-    def _work(self) -> None:
-        """Another thread."""
-        is_needed = True
-        while is_needed and (job := self._jobs.get()) is not None:
-            connection, rest = job
-            del job
-            get = None
-            try:
-                get = connection.go_on(rest)
-            except served_connection.Gone:
-                self._end(connection)
-            except Exception:  # noqa: BLE001 the others are served on
-                self._cut_off(connection)
-            else:
-                if get is None:
-                    connection.is_elsewhere = False
-                    self._listen_to(connection)
-            if rest.get is not None:
-                again = get is rest.get
-                self._post(partial(self._note_tried, connection, rest.get, again=again))
-            if get is not None and get is not rest.get:
-                self._post(partial(self._put_aside, connection, get))
-            del rest
-            with self._changed:
-                self._busy -= 1
-                is_needed = self._workers - self._busy <= IDLE_WORKERS
-                self._workers -= not is_needed
-                self._changed.notify_all()
-        if is_needed:
-            with self._changed:
-                self._workers -= 1
-                self._changed.notify_all()
+def _is_cancel(frame: Bytes | None) -> bool:
+    return frame is not None and frame[4] == CANCEL
 
 
 def _client_name(hello: Header) -> str:

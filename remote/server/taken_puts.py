@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -52,7 +52,8 @@ class ServedPuts(PutsBlocks, PutsStreams, Protocol):
 class Takes(Protocol):
     """The client whose transactions these are, one after another."""
 
-    waiting: Callable[[], AbstractContextManager[None]]  # a block in which others are waited for
+    def waiting(self) -> AbstractContextManager[None]:
+        """A block in which others are waited for."""
 
     @property
     def commit_timeout(self) -> float:

@@ -10,15 +10,12 @@ from typing import Any
 import pytest
 
 from quire.engine import EmbeddedStore as Store
-from quire.env import HANG_UP
 from quire.errors import InvalidArgument, QueueNotFound, StoreClosed, TransactionClosed
 from quire.remote import RemoteStore
-from quire.remote.server.served_connection import Rest, ServedConnection
-from quire.remote.server.store_server import StoreServer
 from quire.remote.wire.protocol import AWAIT, CONNECTION, HEAD, READY
 from tests.behaviour.forms import WITH_CALLBACKS, AnyStore
 from tests.kit.limits import Limits
-from tests.kit.waiting import SECONDS, ends, eventually
+from tests.kit.waiting import SECONDS, eventually
 
 WAITERS = 1000
 
@@ -301,48 +298,6 @@ def test_a_source_is_told_once(joined: RemoteStore, owner: Store) -> None:
     assert bytes(channel.next_frame()) == HEAD.pack(4, READY, CONNECTION) + b"work"
     [answer] = channel.request({"op": "failed", "arguments": {}})
     assert answer.header["result"] is False
-    joined.connection.give_back(channel)
-
-
-def test_a_source_is_ready_as_an_answer_ends(
-    joined: RemoteStore, owner: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """READY is sent though the thread that answers ends in the midst of the server's look at it.
-
-    The server's own thread sees that another thread works on the connection, and lets it be. In
-    that moment the other thread is done.
-    """
-    owner.create_queue("work", kind="work")
-    channel = joined.connection.borrow()
-    channel.tell([HEAD.pack(4, AWAIT, CONNECTION) + b"work"])
-    answered, looked_at, listened = (threading.Event() for _ in range(3))
-    arm, go_on, listen_to = StoreServer._arm, ServedConnection.go_on, StoreServer._listen_to
-
-    def put_as_it_ends(connection: ServedConnection, rest: Rest) -> None:
-        go_on(connection, rest)
-        answered.set()
-        owner.put("work", b"1")
-        assert looked_at.wait(SECONDS)
-
-    def arm_late(server: StoreServer, fd: int, events: int) -> None:
-        if events == HANG_UP and answered.is_set():
-            looked_at.set()
-            assert listened.wait(SECONDS)
-        arm(server, fd, events)
-
-    def listen(server: StoreServer, connection: ServedConnection) -> None:
-        listen_to(server, connection)
-        listened.set()
-
-    monkeypatch.setattr(ServedConnection, "go_on", put_as_it_ends)
-    monkeypatch.setattr(StoreServer, "_arm", arm_late)
-    monkeypatch.setattr(StoreServer, "_listen_to", listen)
-    channel.request({"op": "failed", "arguments": {}})
-    assert listened.wait(SECONDS)
-    monkeypatch.undo()
-    frames: list[bytes] = []
-    assert ends(lambda: frames.append(bytes(channel.next_frame())), 30)
-    assert frames == [HEAD.pack(4, READY, CONNECTION) + b"work"]
     joined.connection.give_back(channel)
 
 
