@@ -51,8 +51,9 @@ PR1. A frame that is none is answered by an error and changes nothing. One whose
     believed (`MAX_BYTES_OF_KIND`) ends the connection, as nobody knows where the next one begins.
 PR2. The client numbers the streams of a connection from 1, rising, and uses none twice. A
     transaction is a stream, which its first request begins; PUT and CALL are a stream each. CANCEL
-    rolls back the transaction of its stream, and the end of the connection, for whatever reason,
-    those of all.
+    ends the request that is under way on its stream and rolls back its transaction, and the end of
+    the connection, for whatever reason, those of all. Requests of a stream are answered in their
+    order; streams do not wait for one another.
 PR3. A frame of a stream that has ended is answered by an error at the owner, and dropped by the
     client: it never reaches another stream.
 PR4. The puts of a transaction are numbered from 0. The owner takes them in this order; one that it

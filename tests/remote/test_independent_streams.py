@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from itertools import pairwise
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from quire.remote.wire.protocol import (
     COMMIT,
     COMMITTED,
     CONNECTION,
+    GREETING,
     HEAD,
     ID,
     MESSAGE,
@@ -43,7 +43,7 @@ from quire.remote.wire.protocol import (
     decode_call,
 )
 from tests.kit.limits import Limits
-from tests.kit.raw_stream import RawStream, add, call, commit, get
+from tests.kit.raw_stream import RawStream, add, call, commit, get, good_hello
 from tests.kit.waiting import SECONDS, eventually
 
 LONG = 1000.0  # seconds that nobody waits
@@ -361,44 +361,72 @@ def test_a_client_that_sends_and_does_not_read(
         assert owner.queue("work").messages == 10_050
 
 
-@pytest.mark.fuzz
-@pytest.mark.parametrize("connections", [1, 4])
-def test_others_are_served_between(
-    server: StoreServer, owner: Store, monkeypatch: pytest.MonkeyPatch, seed: int, connections: int
-) -> None:
-    """CL4: between two requests of a quiet client so many of others are begun at most."""
+def between_requests(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch, seed: int, connections: int
+) -> list[int]:
+    """How many requests of other connections are begun between each two of a quiet client.
+
+    The others have sent all of theirs before the first is begun. The quiet client's next one is
+    there as its last one is begun.
+    """
     drawn = random.Random(seed)
+    counts = [drawn.randrange(100, 400) for _ in range(connections)]
     url = server.wait_started()
-    served: list[ServedConnection] = []
-    whole = ServedClient.answer
+    with ExitStack() as stack:
+        quiet = stack.enter_context(closing(RawStream(url)))
+        own, others = served(server), [0]
+        may = threading.Event()
+        whole = ServedClient.answer
 
-    def noted(client: ServedClient, data: bytes) -> object:
-        served.append(client.connection)
-        return whole(client, data)
+        def noted(client: ServedClient, data: bytes) -> object:
+            assert may.wait(SECONDS)
+            if client.connection is own:
+                others.append(0)
+                quiet.send(put(len(others)))
+            else:
+                others[-1] += 1
+            return whole(client, data)
 
-    rude = [RawStream(url) for _ in range(connections)]
-    quiet = RawStream(url)
-    monkeypatch.setattr(ServedClient, "answer", noted)
-    readers = [threading.Thread(target=lambda r=r: [r.frame() for _ in range(3000)]) for r in rude]
-    senders = [
-        threading.Thread(target=lambda r=r: r.send(b"".join(put(n) for n in range(1, 3001))))
-        for r in rude
-    ]
-    for thread in [*readers, *senders]:
-        thread.start()
-    marks = []
-    number = 0
-    while any(thread.is_alive() for thread in readers):
-        number += 1
-        marks.append(len(served))
-        assert ask(quiet, put(number, bytes(drawn.randrange(100)))) == (ID, number)
-    for thread in [*readers, *senders]:
-        thread.join(SECONDS)
-    between = [after - before for before, after in pairwise(marks)]
-    assert number > 10
-    assert max(between) <= 4 * (64 + connections), (max(between), len(between))
-    for each in (*rude, quiet):
-        each.close()
+        monkeypatch.setattr(ServedClient, "answer", noted)
+        quiet.send(put(1))
+        readers = []
+        for count in counts:
+            rude = stack.enter_context(closing(RawStream(url, b"")))
+            rude.send(good_hello() + b"".join(put(number) for number in range(1, count + 1)))
+
+            def read(rude: RawStream = rude, count: int = count) -> None:
+                rude.words(GREETING.size)
+                for _ in range(count + 1):
+                    rude.frame()
+
+            readers.append(threading.Thread(target=read))
+            readers[-1].start()
+        may.set()
+        for reader in readers:
+            reader.join(SECONDS)
+        eventually(lambda: sum(others) == sum(counts))
+        monkeypatch.setattr(ServedClient, "answer", whole)
+    return others
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("connections", [1, 7, 15])
+def test_others_are_served_between(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch, seed: int, connections: int
+) -> None:
+    """SV1: the connections take turns, whatever each has sent."""
+    others = between_requests(server, monkeypatch, seed, connections)
+    assert len(others) > 3
+    assert max(others) <= 2 * (64 + connections)
+
+
+@pytest.mark.fuzz
+def test_canary_of_turns(
+    server: StoreServer, monkeypatch: pytest.MonkeyPatch, seed: int, limits: Limits
+) -> None:
+    """The canary: without turns a quiet client waits for all that came before."""
+    limits(REQUESTS_AT_ONCE=1 << 20)
+    assert max(between_requests(server, monkeypatch, seed, 7)) > 2 * (64 + 7)
 
 
 def test_the_end_of_a_connection_ends_all_its_streams(
