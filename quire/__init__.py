@@ -16,6 +16,7 @@
 | do what is less common, by subject | `Admin`, `Cron`, `Delayed`, `Prepared`, `States` |
 | connect a store to other systems | `Integration`, `TransactionIntegration` |
 | put to and get from several queues, all or nothing | `Transaction`, of `store.transaction()` |
+| have a transaction begun again where others were in its way | `run_transaction` |
 | hear of messages that are put or leave | `Listeners`, `Listener`, `Notice` |
 | have requests answered, each executed once | `Session`, of `store.session`; `Reply` |
 | handle messages one after another, or in threads | `Consumer`, of `store.consume`; `Workers` |
@@ -157,6 +158,7 @@ if TYPE_CHECKING:
     from quire.opening import connect as connect
     from quire.opening import open as open
     from quire.opening import serve as serve
+    from quire.repeated_transactions import run_transaction as run_transaction
     from quire.reports.info import CatalogItem as CatalogItem
     from quire.reports.info import Description as Description
     from quire.reports.info import Lease as Lease
@@ -323,6 +325,7 @@ else:
             "open",
             "serve",
         ),
+        "quire.repeated_transactions": ("run_transaction",),
         "quire.reports.info": (
             "CatalogItem",
             "Description",

@@ -621,6 +621,10 @@ WORKERS_LONGEST_RETRY_SECONDS = 300.0
 # further one, up to the second.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 30.0
 
+# How long a transaction waits that is begun again after others were in its way; twice as long after
+# each further attempt, up to the second.
+FIRST_REPEAT_SECONDS, MAX_REPEAT_SECONDS = 0.02, 2.0
+
 # How often it is looked, while workers end, whether they have, in seconds.
 STOP_POLL_SECONDS = 0.05
 
@@ -631,6 +635,7 @@ IMAGES_BYTES = 64 << 20
 assert PUT_LEVELS <= CALL_LEVELS
 assert STOP_POLL_SECONDS < WORKERS_GRACE_SECONDS
 assert FIRST_PAUSE_SECONDS <= LONGEST_PAUSE_SECONDS
+assert FIRST_REPEAT_SECONDS <= MAX_REPEAT_SECONDS
 assert WORKERS_RETRY_SECONDS <= WORKERS_LONGEST_RETRY_SECONDS
 assert LISTENER_POLL_SECONDS * 2 < LISTENED_SECONDS
 assert JOIN_POLL_SECONDS < INTERVAL_SECONDS < JOIN_SECONDS < START_SECONDS

@@ -20,6 +20,7 @@ transaction's `async with` block that is cancelled is rolled back.
 from .consumer import AsyncConsumer
 from .listener import AsyncListener
 from .payloads import AsyncPayload, AsyncPayloadWriter
+from .repeated_transactions import run_transaction
 from .session import AsyncSession
 from .store import AsyncStore, open
 from .transaction import AsyncTransaction
@@ -35,4 +36,5 @@ __all__ = [
     "AsyncTransaction",
     "AsyncWorkers",
     "open",
+    "run_transaction",
 ]

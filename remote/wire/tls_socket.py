@@ -145,14 +145,16 @@ class TlsSocket(socket.socket):
         while view:
             view = view[self.send(view, flags) :]
 
-    def sendmsg(self, buffers: Iterable[Bytes], *_: object) -> int:  # type: ignore[override]
+    def sendmsg(  # type: ignore[override]
+        self, buffers: Iterable[Bytes], ancdata: tuple[()] = (), flags: int = 0
+    ) -> int:
         """Send the beginning of what the buffers hold; the count of what the system has."""
         data = bytearray()
         for buffer in buffers:
             data += memoryview(buffer)[: TLS_BYTES_AT_ONCE - len(data)]
             if len(data) == TLS_BYTES_AT_ONCE:
                 break
-        return self.send(data)
+        return self.send(data, flags)
 
     def _send(self, view: memoryview, flags: int) -> int:
         done = 0
