@@ -84,6 +84,7 @@ _servers: Final[weakref.WeakSet[StoreServer]] = weakref.WeakSet()
 
 
 Commits = list[tuple["ServedConnection", "ServedClient", Bytes]]
+Events = list[tuple[int, int]]  # files, and the flags of each
 
 
 class StoreServer:
@@ -409,14 +410,14 @@ class StoreServer:
     # Requests, by the server's own thread (CL1, CL4)
 
     def _serve(
-        self, connection: ServedConnection, event: int, commits: Commits, ready: int
+        self, connection: ServedConnection, event: int, commits: Commits, events: Events
     ) -> None:
-        """Something came on one of so many connections, or it ended: begin its requests."""
+        """Something came on a connection, one of those with events: begin its requests."""
         try:
             if connection.is_reading:
                 frame = connection.receive()
                 if frame is not None:
-                    self._begin_requests(connection, frame, commits, ready)
+                    self._begin_requests(connection, frame, commits, events)
             elif connection.is_paused and event & ENDED:
                 self._end(connection)
         except served_connection.Gone:
@@ -424,22 +425,26 @@ class StoreServer:
         except Exception:  # noqa: BLE001 the others are served on
             self._cut_off(connection)
 
-    def _serve_unread(self, connection: ServedConnection, commits: Commits, ready: int) -> None:
-        """Go on with what has come on a connection, whose turn it is again."""
+    def _serve_all_unread(self, commits: Commits, events: Events) -> None:
+        """Go on with what has come on connections whose turn it is again."""
+        for _ in range(min(len(self._unread), EVENTS_AT_ONCE)):
+            self._serve_unread(self._unread.popleft(), commits, events)
+
+    def _serve_unread(self, connection: ServedConnection, commits: Commits, events: Events) -> None:
         if connection.is_paused or connection.gone:
             return
         connection.is_reading = True
         try:
             frame = connection.next()
             if frame is not None:
-                self._begin_requests(connection, frame, commits, ready)
+                self._begin_requests(connection, frame, commits, events)
         except served_connection.Gone:
             self._end(connection)
         except Exception:  # noqa: BLE001 the others are served on
             self._cut_off(connection)
 
     def _begin_requests(
-        self, connection: ServedConnection, frame: Bytes | None, commits: Commits, ready: int
+        self, connection: ServedConnection, frame: Bytes | None, commits: Commits, events: Events
     ) -> None:
         """Begin requests that came together, as many as this connection may in a turn."""
         streams, wire = connection.streams, connection.wire
@@ -462,7 +467,8 @@ class StoreServer:
             if not has_more:
                 return
             count += 1
-            if count >= REQUESTS_AT_ONCE // ready or not connection.is_reading:
+            share = REQUESTS_AT_ONCE // (len(events) + len(self._unread) + 1)
+            if count >= share or not connection.is_reading:
                 if connection.is_reading:
                     connection.is_reading = False
                     self._unread.append(connection)
@@ -841,6 +847,17 @@ class StoreServer:
 
     # The server's own thread (SV1)
 
+    def _notice(self, fd: int) -> bool:
+        """Something is to be noticed that is no connection's; False: the end."""
+        if self._stop is not None and fd == self._stop.fileno():
+            return False
+        if self._call is not None and fd == self._call.fileno():
+            self._call.clear()
+            self._is_called = False  # before it looks: who posts now calls again
+        elif self._listener is not None:
+            self._accept(self._listener)
+        return True
+
     def _run(self) -> None:
         poll, connections, unread = self._events.poll, self._connections, self._unread
         goes_on, is_new, has_more = True, True, False
@@ -853,27 +870,22 @@ class StoreServer:
                 is_new = False
                 self._loader = Thread(target=load_rest, args=(_OWNERS,))
                 self._loader.start()
-            turns = len(unread)
-            ready = len(events) + turns
+            if unread:
+                self._serve_all_unread(commits, events)
             for fd, event in events:
                 connection = connections.get(fd)
                 if connection is not None:
-                    self._serve(connection, event, commits, ready)
-                elif self._stop is not None and fd == self._stop.fileno():
+                    self._serve(connection, event, commits, events)
+                elif not self._notice(fd):
                     goes_on = False  # when what was read is answered
-                elif self._call is not None and fd == self._call.fileno():
-                    self._call.clear()
-                    self._is_called = False  # before it looks: who posts now calls again
-                elif self._listener is not None:
-                    self._accept(self._listener)
-            for _ in range(min(turns, EVENTS_AT_ONCE)) if turns else ():
-                self._serve_unread(unread.popleft(), commits, ready)
             if len(commits) == 1:
                 self._answer(*commits[0])
             elif commits:
                 self._store.together(partial(self._answer, *commit) for commit in commits)
-            has_more = bool(self._errands or self._waiting_gets) and self._run_errands()
-            has_more = has_more or bool(unread or self._errands)
+            if unread or self._errands or self._waiting_gets:
+                has_more = self._run_errands() or bool(unread or self._errands)
+            elif has_more:
+                has_more = False
 
 
 def _is_cancel(frame: Bytes | None) -> bool:
