@@ -46,6 +46,7 @@ from quire.remote.limits import (
     ACCEPT_PAUSE_SECONDS,
     EVENTS_AT_ONCE,
     FINISH_SECONDS,
+    HEAVY_BYTES,
     LONG_JOINED_SECONDS,
     LOOK_SECONDS,
     MAX_CONNECTIONS,
@@ -455,7 +456,7 @@ class StoreServer:
             has_more = wire.rest or (connection.reads_ahead and connection.has_unread())
             if busy and self._keep(connection, client, frame):
                 pass
-            elif client.is_heavy(frame):
+            elif (frame[4] != PUT or len(frame) > HEAVY_BYTES) and client.is_heavy(frame):
                 self._hand_over(connection, client, served_connection.Rest(frame=frame))
             elif frame[4] in _COMMITS and client is not streams.own:
                 if shares or has_more:  # until its turn has come others of the connection may end
@@ -516,14 +517,16 @@ class StoreServer:
     def _reply(self, connection: ServedConnection, client: ServedClient, answer: Answers) -> None:
         """Send an answer, or leave that to others; what is kept of its stream is begun then."""
         try:
-            if isinstance(answer, bytes):
+            if answer is None:
+                pass
+            elif isinstance(answer, bytes):
                 if not connection.send(answer):
                     self._leave_unsent(connection)
             elif isinstance(answer, waiting_gets.WaitingGet):
                 connection.busy.add(client)
                 self._put_aside(client, answer)
                 return
-            elif answer is not None:
+            else:
                 self._hand_over(connection, client, served_connection.Rest(answer=answer))
                 return
         except served_connection.Gone:
