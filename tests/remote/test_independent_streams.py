@@ -15,7 +15,6 @@ from quire.env import OsEnv
 from quire.errors import QuireError
 from quire.remote import RemoteStore, StoreServer
 from quire.remote.ownership.shared_store import SharedStore
-from quire.remote.server import store_server
 from quire.remote.server.served_client import ServedClient
 from quire.remote.server.served_connection import ServedConnection
 from quire.remote.wire.protocol import (
@@ -550,8 +549,8 @@ def test_canary_of_frames_in_frames(
 ) -> None:
     """The canary: without one sender at a time, frames are found in the midst of others."""
     limits(ANSWER_BYTES=1 << 18)
-    module = store_server.served_connection
-    monkeypatch.setattr(module, "ServedConnection", Overtaking)
+    made = "quire.remote.server.store_server.served_connection.ServedConnection"
+    monkeypatch.setattr(made, Overtaking)
     with closing(RawStream(server.wait_started())) as stream:
         stream.socket.settimeout(2)
         with pytest.raises((AssertionError, OSError, QuireError, EOFError)):
