@@ -16,7 +16,7 @@ from pathlib import Path
 from demo import flights
 from quire.interface.store import Store
 from quire.opening import open_or_serve
-from quire.remote import RemoteStore
+from quire.remote import JoinedStore
 
 __all__ = ["ALERTS", "AUDIT", "GRAPH", "QUEUES", "TOPICS", "create_queues", "join"]
 
@@ -58,6 +58,6 @@ def create_queues(store: Store) -> None:
         store.subscribe(name, AUDIT, start="earliest")
 
 
-def join(path: Path) -> RemoteStore:
+def join(path: Path) -> JoinedStore:
     """The store, in the hands of its owner, a process that is started if there is none."""
     return open_or_serve(str(path))

@@ -6,7 +6,7 @@
 - An owner serves others for as long as it has the store open, unless it asked not to.
 - Waiting for an owner that is just starting or just ending is bounded.
 - The store object that `open` gives lives on when the owner ends: see `quire.remote.ownership`,
-  its modules `election` and `elected_store`.
+  its modules `election` and `succession`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .env.memory_env import IN_MEMORY
 from .env.os_descriptors import keep_standard_descriptors
 
 if TYPE_CHECKING:
-    from quire.remote import RemoteStore
+    from quire.remote import JoinedStore
     from quire.tls import Tls
 
     from .interface.store import Store
@@ -123,9 +123,10 @@ def _own_or_join(machine: Env, election: Election, create: bool) -> Store:
             ) from None
         waiting(machine.sleep, JOIN_POLL_SECONDS)
     with importing():
-        from .remote.ownership.elected_store import ElectedStore  # which an owner has no need of
+        from .remote.client.joined_store import JoinedStore  # which an owner has no need of
+        from .remote.ownership.succession import Succession
 
-    return ElectedStore(election, joined)
+    return JoinedStore(Succession(election, joined), election.path)
 
 
 def another_users(path: str, private: str) -> str:
@@ -148,22 +149,23 @@ def _open_over_network(
             f"{names}: a store behind a URL is joined as it is: give tls and call_timeout alone"
         )
     with importing():
+        from .remote.client.joined_store import JoinedStore
         from .remote.client.network_owner import NetworkOwner
-        from .remote.ownership.elected_store import ElectedStore
+        from .remote.ownership.succession import Succession
 
     keep_standard_descriptors()
     owner = NetworkOwner(machine, url, _checked_tls(tls), call_timeout)
 
     def join() -> Store:
-        joined = owner.join()
-        return ElectedStore(owner, joined)
+        session = owner.join()
+        return JoinedStore(Succession(owner, session), owner.path)
 
     return made(join, lambda store: store.close())
 
 
 def connect(
     url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT, *, tls: Tls | None = None
-) -> RemoteStore:
+) -> JoinedStore:
     """The store whose owner listens at `url`: quire+unix:///path, or quire://host:port.
 
     `call_timeout`: seconds that an owner which does not answer is waited for. `tls`: the
@@ -171,12 +173,13 @@ def connect(
     nobody answers there, CertificateRefused, and InvalidArgument for what is no such URL.
     """
     with importing():
-        from quire.remote import RemoteStore
+        from quire.remote import JoinedStore
 
     checked = check_seconds(call_timeout)
     keep_standard_descriptors()
     return made(
-        lambda: RemoteStore(url, call_timeout=checked, tls=_checked_tls(tls)), RemoteStore.close
+        lambda: JoinedStore.connect(url, call_timeout=checked, tls=_checked_tls(tls)),
+        JoinedStore.close,
     )
 
 
@@ -275,12 +278,12 @@ def _in_turn(store: Store, end: SignalFlag, say: Callable[[str], None]) -> Share
         from quire.remote import READY, notify
         from quire.remote.limits import LOOK_SECONDS
 
-        from .remote.ownership.elected_store import ElectedStore
+        from .remote.client.joined_store import JoinedStore
 
     owner = 0
-    while isinstance(store, ElectedStore):
-        if store.owned is not None:
-            return store.owned
+    while isinstance(store, JoinedStore):
+        if store.role == "owner":
+            return cast("SharedStore", store.owner)
         if owner != store.owner_process_id:
             owner = store.owner_process_id
             if owner == os.getpid():
@@ -326,7 +329,7 @@ def _tell_status(store: Store, say: Callable[[str], None]) -> None:
 
 def open_or_serve(
     path: str, linger: float = 30.0, *, create: bool = True, network_file_system: bool = False
-) -> RemoteStore:
+) -> JoinedStore:
     """Join the owner of the store at `path`; where there is none, start a process that owns it.
 
     That process ends once no client has been connected for `linger` seconds, or when the store has

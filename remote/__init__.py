@@ -8,9 +8,9 @@ begins: who joins an owner imports it to succeed that one.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .client.joined_store import JoinedStore
+    from .client.joined_transaction import JoinedTransaction
     from .client.joining import join
-    from .client.remote_store import RemoteStore
-    from .client.remote_transaction import RemoteTransaction
     from .ownership.owner_process import LOCKED_EXIT_STATUS, OwnerProcess
     from .server.signals import READY, STOPPING, notify, on_hangup, stop_on_signals
     from .server.store_server import StoreServer
@@ -26,8 +26,8 @@ else:
             "STOPPING": "quire.remote.server.signals",
             "Address": "quire.remote.wire.address",
             "OwnerProcess": "quire.remote.ownership.owner_process",
-            "RemoteStore": "quire.remote.client.remote_store",
-            "RemoteTransaction": "quire.remote.client.remote_transaction",
+            "JoinedStore": "quire.remote.client.joined_store",
+            "JoinedTransaction": "quire.remote.client.joined_transaction",
             "StoreServer": "quire.remote.server.store_server",
             "join": "quire.remote.client.joining",
             "notify": "quire.remote.server.signals",
@@ -42,9 +42,9 @@ __all__ = [
     "READY",
     "STOPPING",
     "Address",
+    "JoinedStore",
+    "JoinedTransaction",
     "OwnerProcess",
-    "RemoteStore",
-    "RemoteTransaction",
     "StoreServer",
     "join",
     "notify",

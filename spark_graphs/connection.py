@@ -29,19 +29,19 @@ from .limits import PATIENCE_SECONDS
 from .worker_garbage import leave_out_modules
 
 if TYPE_CHECKING:
-    from quire.remote import RemoteStore
+    from quire.remote import JoinedStore
 
 PAUSE_SECONDS = (0.02, 0.1, 0.5, 1.0)
 
 _LOST = (ConnectionLost, StoreClosed, StoreLocked)
 
-_stores: dict[tuple[int, str], RemoteStore] = {}
+_stores: dict[tuple[int, str], JoinedStore] = {}
 _opening = Lock()  # leases are renewed in a thread of its own
 
 Result = TypeVar("Result")
 
 
-def store_at(path: str) -> RemoteStore:
+def store_at(path: str) -> JoinedStore:
     """The store at the path, by this process's connection. Raises StoreNotFound."""
     key = (os.getpid(), path)  # a forked child must not talk on its parent's socket
     with _opening:
@@ -50,7 +50,7 @@ def store_at(path: str) -> RemoteStore:
         return _stores[key]
 
 
-def _open(path: str) -> RemoteStore:
+def _open(path: str) -> JoinedStore:
     if not OsEnv().exists(path):
         raise StoreNotFound(
             f"there is no store at {path}; create it with quire.open({path!r}), and its queues "
@@ -83,7 +83,7 @@ def forget(path: str) -> None:
 
 def call(
     path: str,
-    action: Callable[[RemoteStore], Result],
+    action: Callable[[JoinedStore], Result],
     *,
     repeat_unknown: bool = True,
     env: Env | None = None,

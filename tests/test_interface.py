@@ -16,7 +16,6 @@ from quire.aio import namespaces
 from quire.aio.transaction import AsyncTransactionIntegration
 from quire.calls.call_table import CallRow
 from quire.interface.integration import TransactionIntegration
-from quire.remote.ownership.elected_store import ElectedStore
 from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.wire import named_calls
 
@@ -29,16 +28,15 @@ INTERFACES: list[type] = [
 IMPLEMENTATIONS: dict[type, list[type]] = {
     quire.Store: [
         engine.EmbeddedStore,
-        remote.RemoteStore,
+        remote.JoinedStore,
         SharedStore,
-        ElectedStore,
     ],
     quire.Transaction: [
         engine.EmbeddedTransaction,
-        remote.RemoteTransaction,
+        remote.JoinedTransaction,
     ],
     TransactionIntegration: [
-        made._integration for made in (engine.EmbeddedTransaction, remote.RemoteTransaction)
+        made._integration for made in (engine.EmbeddedTransaction, remote.JoinedTransaction)
     ],
 }
 IMPLEMENTATIONS |= {subject: [subject] for subject in NAMESPACES.values()}  # for every store

@@ -85,8 +85,8 @@ ALWAYS_DEAR = ("numpy", "pyarrow", "lark", "cronsim", "quire.selectors.condition
 # and few programs have, and what is dear of the standard library.
 FEATURES = (
     "quire.remote.client.joining",
-    "quire.remote.client.remote_store",
-    "quire.remote.ownership.elected_store",
+    "quire.remote.client.joined_store",
+    "quire.remote.ownership.succession",
     "quire.remote.server.served_client",
     "quire.remote.wire.protocol",
     "quire.engine.namespaces.admin",

@@ -172,7 +172,7 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
         assert store.admin.verify().ok
     assert against_the_order(watch) == []
     seen = {"Queue.lock", "Sequencer._guard", "EmbeddedTransaction._lock", "Checkpointer._lock",
-            "RemoteLife._lock", "Volatile.applying", "IoManager._freeing",
+            "TransactionLife._lock", "Volatile.applying", "IoManager._freeing",
             "SegmentSet._making", "OverflowHandler._make_lock"}  # fmt: skip
     assert seen <= watch.taken
     assert len(watch.pairs) > 20

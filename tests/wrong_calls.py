@@ -13,9 +13,7 @@ from quire.engine import EmbeddedStore
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.interface.store import Store
 from quire.interface.transaction import Transaction
-from quire.remote import RemoteStore
-from quire.remote.client.remote_transaction import RemoteTransaction
-from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote import JoinedStore, JoinedTransaction
 
 # Of a store
 
@@ -53,24 +51,8 @@ def embedded_store(store: EmbeddedStore) -> None:
     store.put_stream("q", request_id="r")  # type: ignore[call-arg]
 
 
-def joined_store(store: RemoteStore) -> None:
+def joined_store(store: JoinedStore) -> None:
     """Where it is another one's."""
-    store.alter_queue("q", capasity=1)  # type: ignore[call-arg]
-    store.alter_queue("q", capacity="1")  # type: ignore[arg-type]
-    store.alter_queue()  # type: ignore[call-arg]
-    store.cron.alter("s", pausd=True)  # type: ignore[call-arg]
-    store.admin.purge(5)  # type: ignore[arg-type]
-    store.integration.lease("q", 0)  # type: ignore[call-arg]
-    store.put("q", b"", priorty=1)  # type: ignore[call-arg]
-    store.put("q", b"", delay="1")  # type: ignore[arg-type]
-    store.put("q", priority=1)  # type: ignore[call-arg]
-    store.put_stream("q", b"", expires=1.0)  # type: ignore[call-arg]
-    store.put_stream("q", b"", sender=5)  # type: ignore[arg-type]
-    store.put_stream("q", request_id="r")  # type: ignore[call-arg]
-
-
-def elected_store(store: ElectedStore) -> None:
-    """Where owners come and go."""
     store.alter_queue("q", capasity=1)  # type: ignore[call-arg]
     store.alter_queue("q", capacity="1")  # type: ignore[arg-type]
     store.alter_queue()  # type: ignore[call-arg]
@@ -130,7 +112,7 @@ def embedded_transaction(txn: EmbeddedTransaction) -> None:
     txn.put_writer()  # type: ignore[call-arg]
 
 
-def joined_transaction(txn: RemoteTransaction) -> None:
+def joined_transaction(txn: JoinedTransaction) -> None:
     """Of a store of another one."""
     txn.put("q", b"", priorty=1)  # type: ignore[call-arg]
     txn.put("q", b"", delay="1")  # type: ignore[arg-type]

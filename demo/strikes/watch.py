@@ -14,7 +14,7 @@ from demo import store
 from demo.strikes.crew import Member
 from demo.timeline import Timeline
 from quire.errors import QuireError
-from quire.remote import RemoteStore
+from quire.remote import JoinedStore
 
 __all__ = ["Counts", "DemoFailed", "Watch"]
 
@@ -36,7 +36,7 @@ class Watch:
         self, path: Path, members: list[Member], totals: Counts, timeline: Timeline
     ) -> None:
         self._path, self._members, self._timeline = path, members, timeline
-        self._store: RemoteStore | None = None
+        self._store: JoinedStore | None = None
         self._moved = time.monotonic()
         self._totals = totals
         self.counts: Counts = dict.fromkeys(totals, 0)

@@ -18,7 +18,7 @@ from quire.env import Env
 from quire.errors import QueueNotFound, QuireError, RemoteError
 from quire.libraries import pa
 from quire.limits import DUMPED_RECORDS
-from quire.remote import RemoteStore, join
+from quire.remote import JoinedStore, join
 from quire.reports.info import QueueRecord
 
 from .history import QueueState
@@ -66,7 +66,7 @@ def ask_owner(env: Env, path: str, queue: str | None, *, pages: bool) -> Owner |
 
 
 def _queue_records(
-    store: RemoteStore, queue: str | None, *, pages: bool
+    store: JoinedStore, queue: str | None, *, pages: bool
 ) -> dict[str, list[QueueRecord]]:
     """The records of the queue, and of those in whose pages open transactions have some."""
     names = set() if queue is None else {queue}

@@ -166,8 +166,7 @@ def info_of(task: HandlerTask, runs: Iterable[HandlerRun], running: int) -> Work
 def is_of_no_use(store: Any, error: BaseException) -> bool:
     """Return True if the store object is of no use from now on (WR6)."""
     if isinstance(error, ConnectionLost):
-        connection = getattr(store, "connection", None)  # of one that has one owner only
-        return connection is not None and bool(connection.lost)
+        return bool(getattr(store, "is_lost", False))
     return isinstance(error, StoreFailed) and store.role == "owner" and bool(store.failed)
 
 

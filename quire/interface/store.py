@@ -63,6 +63,19 @@ from .transaction import Payload, Payloads, Transaction
 Status = dict[str, Any]  # numbers, texts, lists and further mappings by name: a JSON object
 
 
+class Begins(Protocol):
+    """Begins transactions."""
+
+    def transaction(
+        self,
+        timeout: Duration | None = None,
+        large: bool = False,
+        owner: str | None = None,
+        durable: bool = True,
+    ) -> Transaction:
+        """As `Store.transaction`."""
+
+
 class Store(Protocol):
     """An open store: queues, subscriptions, transactions. Made by `quire.open`; thread-safe.
 
@@ -326,7 +339,7 @@ class Store(Protocol):
         """
 
     def put_many(
-        self,
+        self: Begins,
         queue: str,
         payloads: Payloads,
         *,
@@ -370,7 +383,7 @@ class Store(Protocol):
         return PutId.of(int(message_id), message_id.expires_by)
 
     def get(
-        self,
+        self: Begins,
         source: str,
         timeout: Duration | None = 0.0,
         *,
@@ -397,7 +410,7 @@ class Store(Protocol):
             return message.whole() if isinstance(message, kind) else message
 
     def get_many(
-        self,
+        self: Begins,
         source: str,
         max_messages: int = 1000,
         timeout: Duration | None = 0.0,
@@ -554,7 +567,7 @@ class Store(Protocol):
 
 
 def _put_once(
-    store: Store,
+    store: Begins,
     queue: str,
     payloads: Payloads,
     timeout: Duration | None,

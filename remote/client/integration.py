@@ -28,7 +28,7 @@ class JoinedSteps(Makes, Protocol):
 
 @documented_by(TransactionIntegration)
 class JoinedTransactionIntegration(Subject):
-    """The integration calls of a `RemoteTransaction`."""
+    """The integration calls of a `JoinedTransaction`."""
 
     __slots__ = ()
     _of: JoinedSteps

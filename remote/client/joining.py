@@ -11,16 +11,23 @@ from quire.remote.limits import HELLO_SECONDS
 from quire.remote.wire.address import ADDRESS_NAME, place_of, read_address, run_directory
 from quire.remote.wire.sockets import close, connect
 
-from .remote_store import RemoteStore
+from .joined_store import JoinedStore
+from .owner_session import OwnerSession
 
 
-def join(env: Env, path: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> RemoteStore | None:
+def join(env: Env, path: str, call_timeout: float = DEFAULT_CALL_TIMEOUT) -> JoinedStore | None:
     """The owner's store, if an owner can be reached."""
+    session = begin_session(env, path, call_timeout)
+    return None if session is None else JoinedStore.of(session)
+
+
+def begin_session(env: Env, path: str, call_timeout: float) -> OwnerSession | None:
+    """A session with the owner, if one can be reached."""
     address = read_address(env, path)
     if address is None:
         return None
     try:
-        return RemoteStore(address.url, epoch=address.epoch, call_timeout=call_timeout)
+        return OwnerSession(address.url, epoch=address.epoch, call_timeout=call_timeout)
     except ConnectionLost:
         return None
 

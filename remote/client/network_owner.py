@@ -14,7 +14,7 @@ from quire.remote.limits import MAX_RECONNECT_SECONDS
 from quire.remote.wire.address import urls_of
 from quire.tls import Tls
 
-from .remote_store import RemoteStore
+from .owner_session import OwnerSession
 
 
 class NetworkOwner:
@@ -29,8 +29,8 @@ class NetworkOwner:
         self._pause = JOIN_POLL_SECONDS
         self._store_id: int | None = None  # once it is known
 
-    def join(self) -> RemoteStore:
-        """Join the owner at the first address that answers.
+    def join(self) -> OwnerSession:
+        """Begin a session with the owner at the first address that answers.
 
         Raises ConnectionLost where none does, or what the first one that does refuses with.
         """
@@ -39,23 +39,23 @@ class NetworkOwner:
             url = self._urls.pop(0)
             self._urls.append(url)
             try:
-                store = RemoteStore(url, call_timeout=self._call_timeout, tls=self._tls)
+                session = OwnerSession(url, call_timeout=self._call_timeout, tls=self._tls)
             except ConnectionLost as error:
                 refusals.append(error)
             except CertificateRefused as error:
                 refusals.insert(0, CertificateRefused(f"{url}: {error}"))
             else:
-                if self._store_id in (None, store.store_id):
-                    self._store_id, self.path = store.store_id, store.path
+                if self._store_id in (None, session.store_id):
+                    self._store_id, self.path = session.store_id, session.path
                     self._pause = JOIN_POLL_SECONDS
-                    return store
-                store.close()
+                    return session
+                session.close()
                 refusals.append(ConnectionLost(f"{url} is another store than before"))
         if isinstance(refusals[0], CertificateRefused) or len(refusals) == 1:
             raise refusals[0]
         raise ConnectionLost("; ".join(map(str, refusals)))
 
-    def succeed(self) -> RemoteStore | None:
+    def succeed(self) -> OwnerSession | None:
         """Join the next owner; None if nobody answers at this moment. Raises CertificateRefused."""
         try:
             return self.join()

@@ -35,7 +35,7 @@ from quire.remote.client import joining
 from quire.remote.wire.address import read_address
 
 if TYPE_CHECKING:
-    from quire.remote.client.remote_store import RemoteStore
+    from quire.remote.client.owner_session import OwnerSession
 
     from .shared_store import SharedStore
 
@@ -65,10 +65,10 @@ class Election:
         """Own the store and serve it. Raises StoreLocked, and what opening it raises."""
         return self._own(self._options, create=create)
 
-    def join_owner(self) -> RemoteStore | None:
-        """The owner's store, where one serves and holds the lock; else who opens tries to own it.
+    def join_owner(self) -> OwnerSession | None:
+        """A session with the owner, where one serves and holds the lock; else None.
 
-        So who joins has not loaded the engine for it. Raises InvalidArgument as `own` and `join`.
+        So who joins has not loaded the engine. Raises InvalidArgument as `own` and `join`.
         """
         if read_address(self._env, self.path) is not None:
             with suppress(OSError):  # which `own` tells
@@ -77,12 +77,12 @@ class Election:
                     return self.join()
         return None
 
-    def join(self) -> RemoteStore | None:
-        """The owner's store, if an owner can be reached.
+    def join(self) -> OwnerSession | None:
+        """A session with the owner, if one can be reached.
 
-        Raises InvalidArgument if it was made with other options than are asked for.
+        Raises InvalidArgument if the store was made with other options than are asked for.
         """
-        joined = joining.join(self._env, self.path, self._call_timeout)
+        joined = joining.begin_session(self._env, self.path, self._call_timeout)
         if joined is not None:
             try:
                 check_fixed(self._options, joined.connection.fixed_options)
@@ -95,12 +95,12 @@ class Election:
         """Return the path that this process may not use on its way to the owner, if any."""
         return joining.forbidden(self._env, self.path)
 
-    def succeed(self) -> SharedStore | RemoteStore | None:
+    def succeed(self) -> SharedStore | OwnerSession | None:
         """Own the store, or join who does; None if neither can be done at this moment (EL2)."""
         try:
             return self._own(self._options, create=False)
         except StoreLocked:
-            return joining.join(self._env, self.path, self._call_timeout)
+            return joining.begin_session(self._env, self.path, self._call_timeout)
 
     @property
     def pause_seconds(self) -> float:

@@ -17,8 +17,7 @@ from quire.env import OsEnv
 from quire.errors import StoreClosed
 from quire.interface.store import Store as Interface
 from quire.opening import open as open_store
-from quire.remote import RemoteStore
-from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote import JoinedStore
 from tests.kit.behind_loop import joined_behind_loop, owned_behind_loop
 from tests.kit.children import join
 from tests.kit.drawn_items import FORMS as NAMES
@@ -90,17 +89,17 @@ def owner(store_path: str, clock: Clock) -> Iterator[Store]:
 
 
 @pytest.fixture
-def joined(owner: Store) -> Iterator[RemoteStore]:
+def joined(owner: Store) -> Iterator[JoinedStore]:
     """The same store, joined, for as long as this owner lives."""
     with join(owner.path) as store:
         yield store
 
 
 @pytest.fixture
-def elected(owner: Store) -> Iterator[ElectedStore]:
+def elected(owner: Store) -> Iterator[JoinedStore]:
     """The same store, joined by a store object that would live on."""
     with open_store(owner.path) as store:
-        assert isinstance(store, ElectedStore)
+        assert isinstance(store, JoinedStore)
         yield store
 
 

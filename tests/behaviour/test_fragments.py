@@ -22,7 +22,7 @@ from quire.errors import (
 )
 from quire.limits import MAX_LTDS_BLOCK_BYTES
 from quire.ltds import LtdsWriter, new_id
-from quire.remote import RemoteStore
+from quire.remote import JoinedStore
 from quire.remote.client.channel import Channel
 from quire.remote.limits import SEND_AHEAD_BYTES, TELL_BYTES
 from tests.behaviour.forms import JOINED, AnyStore
@@ -50,7 +50,7 @@ def file(store: AnyStore, *payloads: bytes) -> int:
 
 
 @pytest.fixture
-def requests(joined: RemoteStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+def requests(joined: JoinedStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     """The operations that are asked of the owner."""
     seen: list[object] = []
     real, real_exchange = Channel.request, Channel.exchange
@@ -108,7 +108,7 @@ def test_prepared_and_decided(store: AnyStore, work: str, by_xid: bool) -> None:
     assert ids() == store.browse(work).ids
 
 
-def test_they_take_one_round_trip(joined: RemoteStore, requests: list[object]) -> None:
+def test_they_take_one_round_trip(joined: JoinedStore, requests: list[object]) -> None:
     """However many: each queue is asked for once, and the commit brings all of them."""
     for queue in ("a", "b"):
         joined.create_queue(queue, kind="work")
@@ -161,7 +161,7 @@ def test_blocks_that_are_put_together(store: AnyStore) -> None:
 
 
 def test_the_first_puts_of_many_queues_are_told_together(
-    joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
+    joined: JoinedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In frames of some size, and none is put off to the commit."""
     queues = [f"q{n}" for n in range(100)]
@@ -186,18 +186,18 @@ def test_the_first_puts_of_many_queues_are_told_together(
     assert [info.messages for info in joined.queues(queues)] == [1] * len(queues)
 
 
-def test_many_queues_are_asked_for_at_once(joined: RemoteStore, requests: list[object]) -> None:
+def test_many_queues_are_asked_for_at_once(joined: JoinedStore, requests: list[object]) -> None:
     """Many queues are asked for together and once: those that are known are not asked for again."""
     joined.admin.create_queues(["a", "b", "c"])
     requests.clear()
-    joined.own_names(["a", "b"])
-    joined.own_names(["b", "a"])
+    joined.owner_session.own_names(["a", "b"])
+    joined.owner_session.own_names(["b", "a"])
     assert requests == ["queues"]
     with pytest.raises(QueueNotFound, match="'d'"):
-        joined.own_names(["a", "c", "d"])
+        joined.owner_session.own_names(["a", "c", "d"])
 
 
-def test_many_blocks_are_sent_ahead(joined: RemoteStore, requests: list[object]) -> None:
+def test_many_blocks_are_sent_ahead(joined: JoinedStore, requests: list[object]) -> None:
     """So that a client holds no more than some MiB of them."""
     joined.create_queue("work", kind="work")
     large = block(b"x" * 1_000_000)

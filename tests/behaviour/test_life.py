@@ -31,7 +31,7 @@ from quire.errors import (
 )
 from quire.limits import COMMIT_BYTES, INTERVAL_SECONDS, MESSAGE_OVERHEAD_BYTES
 from quire.opening import open as open_store
-from quire.remote import RemoteStore, RemoteTransaction
+from quire.remote import JoinedStore, JoinedTransaction
 from quire.remote.wire.failures import raise_error
 from quire.reports.info import QueueRecord
 from tests.behaviour.forms import TOLD_AT_ONCE, AnyStore, Clock
@@ -106,7 +106,7 @@ def put_at_owner(txn: Any, queue: str, payload: bytes) -> None:
     inner = txn
     while isinstance(inner, BehindLoop | AsyncTransaction):
         inner = inner._inner
-    if isinstance(inner, RemoteTransaction):
+    if isinstance(inner, JoinedTransaction):
         inner._send_ahead()  # and has taken it
 
 
@@ -176,7 +176,7 @@ def test_a_time_without_end(owner: Store, store: AnyStore) -> None:
     txn.rollback()
 
 
-def test_a_client_of_an_earlier_release(owner: Store, joined: RemoteStore) -> None:
+def test_a_client_of_an_earlier_release(owner: Store, joined: JoinedStore) -> None:
     """Its hello does not tell its process; it is served all the same."""
     owner.create_queue("work", kind="work")
     stream = RawStream(joined.url)
@@ -325,7 +325,7 @@ def test_a_commit_refuses_bad_timeouts(store: AnyStore, work: str, timeout: Any)
     txn.commit()
 
 
-def test_a_bad_timeout_on_the_wire(owner: Store, joined: RemoteStore) -> None:
+def test_a_bad_timeout_on_the_wire(owner: Store, joined: JoinedStore) -> None:
     """Nothing of the request is done."""
     owner.create_queue("work", kind="work")
     stream = RawStream(joined.url)
@@ -368,7 +368,7 @@ def test_the_store_is_closed_while_a_commit_waits(owner: Store, store: AnyStore)
         assert again.admin.verify().ok
 
 
-def test_a_client_closes_its_store_while_a_commit_waits(owner: Store, joined: RemoteStore) -> None:
+def test_a_client_closes_its_store_while_a_commit_waits(owner: Store, joined: JoinedStore) -> None:
     """The commit is in doubt for the client, and over for the owner soon."""
     joined.create_queue("small", kind="work", capacity=CAPACITY + 2 * COMMIT_BYTES)
     joined.put("small", b"old" * 1000)

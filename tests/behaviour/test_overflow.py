@@ -17,7 +17,7 @@ from quire.aio import AsyncStore
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueExists, QueueFull, QuireError, RemoteError
 from quire.limits import AIO_THREADS
-from quire.remote import RemoteStore
+from quire.remote import JoinedStore
 from quire.remote.wire.protocol import STEP
 from tests.behaviour.forms import SEGMENT_BYTES, AnyStore, Clock
 from tests.behaviour.test_deliveries import got
@@ -501,11 +501,11 @@ def test_many_put_at_once(store: AnyStore) -> None:
 
 
 @pytest.mark.promise(13)
-def test_a_client_does_not_hold_up_the_owner(owner: Store, joined: RemoteStore) -> None:
+def test_a_client_does_not_hold_up_the_owner(owner: Store, joined: JoinedStore) -> None:
     """How long a put waits is no field of its message, through which it would wait at once."""
     owner.create_queue("q", kind="work", max_messages=1, overflow="wait", dedup_count=9)
     owner.put("q", b"0")
-    channel = joined.connection.borrow()
+    channel = joined.owner_session.connection.borrow()
     channel.next_stream()  # the transaction
     call = {"op": "put_once", "queue": "q", "request_id": "a"}
     with pytest.raises(RemoteError, match="no field 'timeout'"):
@@ -513,7 +513,7 @@ def test_a_client_does_not_hold_up_the_owner(owner: Store, joined: RemoteStore) 
     with pytest.raises(QueueFull):
         channel.request({**call, "fields": {}, "wait": 0.0}, [b"x"], kind=STEP)
     channel.close()
-    joined.connection.give_back(channel)
+    joined.owner_session.connection.give_back(channel)
     assert owner.queue("q").messages == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueNotFound, StoreClosed, TransactionClosed
-from quire.remote import RemoteStore
+from quire.remote import JoinedStore
 from quire.remote.wire.protocol import AWAIT, CONNECTION, HEAD, READY
 from tests.behaviour.forms import WITH_CALLBACKS, AnyStore
 from tests.kit.limits import Limits
@@ -171,7 +171,7 @@ def test_close_calls_back(store: AnyStore, work: str) -> None:
         store.integration.when_ready(work, event.set)
 
 
-def test_the_end_of_the_owner_calls_back(joined: RemoteStore, owner: Store) -> None:
+def test_the_end_of_the_owner_calls_back(joined: JoinedStore, owner: Store) -> None:
     """All that wait in a joined store."""
     owner.admin.create_queues([{"name": name, "kind": "work"} for name in "ab"])
     events = [awaited(joined, name) for name in "ab"]
@@ -179,14 +179,14 @@ def test_the_end_of_the_owner_calls_back(joined: RemoteStore, owner: Store) -> N
     assert all(event.wait(SECONDS) for event in events)
 
 
-def test_a_source_that_is_not_there(joined: RemoteStore, owner: Store) -> None:
+def test_a_source_that_is_not_there(joined: JoinedStore, owner: Store) -> None:
     """Embedded an error, joined a call back: the get raises it."""
     with pytest.raises(QueueNotFound):
         owner.integration.when_ready("nowhere", lambda: None)
     assert awaited(joined, "nowhere").wait(SECONDS)
 
 
-def test_a_thousand_waiters_take_no_threads(joined: RemoteStore, owner: Store) -> None:
+def test_a_thousand_waiters_take_no_threads(joined: JoinedStore, owner: Store) -> None:
     """On as many sources, at the owner and at the client; each is called."""
     names = [f"q{n}" for n in range(WAITERS)]
     owner.admin.create_queues([{"name": name, "kind": "work"} for name in names])
@@ -286,10 +286,10 @@ def test_nothing_to_give_back(store: AnyStore, work: str) -> None:
     assert store.queue(work).messages == 1
 
 
-def test_a_source_is_told_once(joined: RemoteStore, owner: Store) -> None:
+def test_a_source_is_told_once(joined: JoinedStore, owner: Store) -> None:
     """However often a client asks, and however much comes: so little waits for one that is slow."""
     owner.create_queue("work", kind="work")
-    channel = joined.connection.borrow()
+    channel = joined.owner_session.connection.borrow()
     for _ in range(5):
         channel.tell([HEAD.pack(4, AWAIT, CONNECTION) + b"work"])
     channel.request({"op": "failed", "arguments": {}})  # they are there
@@ -298,20 +298,20 @@ def test_a_source_is_told_once(joined: RemoteStore, owner: Store) -> None:
     assert bytes(channel.next_frame()) == HEAD.pack(4, READY, CONNECTION) + b"work"
     [answer] = channel.request({"op": "failed", "arguments": {}})
     assert answer.header["result"] is False
-    joined.connection.give_back(channel)
+    joined.owner_session.connection.give_back(channel)
 
 
 @pytest.mark.promise(13)
-def test_what_is_no_source(joined: RemoteStore, owner: Store) -> None:
+def test_what_is_no_source(joined: JoinedStore, owner: Store) -> None:
     """Is answered as one that is not there, or not at all; the connection goes on."""
-    channel = joined.connection.borrow()
+    channel = joined.owner_session.connection.borrow()
     for name in (b"", b"x" * 5000, b"a/b/c", b"\xff\xfe", b"..", b"\x00"):
         channel.tell([HEAD.pack(len(name), AWAIT, CONNECTION) + name])
     frames = [bytes(channel.next_frame()) for _ in range(5)]
     assert {frame[HEAD.size :] for frame in frames} == {b"", b"x" * 5000, b"a/b/c", b"..", b"\x00"}
     [answer] = channel.request({"op": "failed", "arguments": {}})
     assert answer.header["result"] is False
-    joined.connection.give_back(channel)
+    joined.owner_session.connection.give_back(channel)
 
 
 @with_callbacks
@@ -326,7 +326,7 @@ def test_what_is_no_function_is_refused(store: AnyStore, wrong: Any) -> None:
 
 
 def test_a_callback_that_fails_harms_nobody(
-    owner: Store, joined: RemoteStore, caplog: pytest.LogCaptureFixture
+    owner: Store, joined: JoinedStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The commit that it is called by stands, others are called, and the log has what it raised."""
 

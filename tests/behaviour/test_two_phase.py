@@ -24,7 +24,7 @@ from quire.errors import (
     XidExists,
 )
 from quire.opening import open as open_store
-from quire.remote import RemoteStore
+from quire.remote import JoinedStore
 from tests.behaviour.forms import AnyStore, own
 from tests.kit.children import child, join
 from tests.kit.limits import Limits
@@ -232,7 +232,7 @@ def test_it_takes_nothing_any_more(store: AnyStore, work: str) -> None:
 # Joined -------------------------------------------------------------------------------------------
 
 
-def test_a_stream_is_free_after_the_prepare(joined: RemoteStore) -> None:
+def test_a_stream_is_free_after_the_prepare(joined: JoinedStore) -> None:
     """Prepared transactions take no stream of the owner: more of them than there are streams."""
     joined.create_queue("work", kind="work")
     transactions = []
@@ -276,7 +276,7 @@ def test_another_client_decides(owner: Store, store: AnyStore) -> None:
 
 
 def test_what_was_decided_is_remembered_for_a_while(
-    owner: Store, joined: RemoteStore, limits: Limits
+    owner: Store, joined: JoinedStore, limits: Limits
 ) -> None:
     """Memory at the owner is bounded; who comes later is told that it is not known any more."""
     limits(REMEMBERED_DECISIONS=2)
@@ -374,7 +374,7 @@ def test_the_owner_dies_during_it(store_path: str, call: str, moment: str) -> No
         assert again.admin.verify().ok
 
 
-def test_bad_requests_harm_nothing(owner: Store, joined: RemoteStore) -> None:
+def test_bad_requests_harm_nothing(owner: Store, joined: JoinedStore) -> None:
     """Arguments that are none: an error, and the transaction waits as before."""
     joined.create_queue("work", kind="work")
     txn = joined.transaction()

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from quire.interface.store import Store
 from quire.opening import open as open_store
-from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote import JoinedStore
+from quire.remote.ownership.succession import Succession
 from tests.kit.children import Child
 
 # Evaluates each line that it reads; `hang(...)` lets it hang in a method of a transaction or store.
@@ -96,8 +98,16 @@ def owner_with_work(store_path: str) -> Iterator[Actor]:
         yield process
 
 
-def joined_elected(owner: Actor, store_path: str) -> Iterator[ElectedStore]:
+def joined_elected(owner: Actor, store_path: str) -> Iterator[JoinedStore]:
     """The store, joined by this process: a fixture."""
     with open_store(store_path, **OPTIONS) as joined:
-        assert isinstance(joined, ElectedStore)
+        assert isinstance(joined, JoinedStore)
         yield joined
+
+
+def succession_of(store: Store) -> Succession:
+    """The policy of a joined store object that lives on."""
+    assert isinstance(store, JoinedStore)
+    policy = store._policy
+    assert isinstance(policy, Succession)
+    return policy

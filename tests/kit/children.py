@@ -10,7 +10,7 @@ from pathlib import Path
 
 import quire.remote
 from quire.env import OsEnv
-from quire.remote import RemoteStore
+from quire.remote import JoinedStore
 from tests.kit.fork_server import ForkedProcess
 from tests.kit.waiting import SECONDS
 
@@ -62,7 +62,7 @@ def child(code: str, *arguments: str) -> Iterator[Child]:
         process.close()
 
 
-def join(path: str) -> RemoteStore:
+def join(path: str) -> JoinedStore:
     """The store of an owner that runs, for as long as that one lives."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:

@@ -30,7 +30,7 @@ SERVER = f"""
 import gc, json, os, select, socket, struct, sys, types
 import numpy, quire.engine.namespaces, quire.engine.store, quire.opening
 import quire.engine.inspection.status, quire.engine.upkeep.redriving
-import quire.remote.ownership.elected_store, quire.remote.ownership.shared_store
+import quire.remote.ownership.succession, quire.remote.ownership.shared_store
 import quire.remote.server.store_server
 
 def serve(asked):

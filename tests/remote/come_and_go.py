@@ -30,9 +30,9 @@ import numpy as np  # noqa: F401 - now, and not in each worker; so are the other
 
 import quire
 import quire.engine.store
-import quire.remote.ownership.elected_store
 import quire.remote.ownership.election
 import quire.remote.ownership.shared_store
+import quire.remote.ownership.succession
 import quire.remote.server.store_server
 from quire.errors import ConnectionLost, OutcomeUnknown
 from tests.kit.violation import Violation, check

@@ -116,7 +116,7 @@ def test_classes_that_nobody_sees_are_not_named(store: AnyStore, name: str) -> N
 FORBIDDEN = """
 import os, sys
 import quire, quire.remote, quire.engine
-import quire.remote.ownership.election, quire.remote.ownership.elected_store
+import quire.remote.ownership.election, quire.remote.ownership.succession
 import quire.opening
 quire.opening.JOIN_SECONDS = 0.1
 os.setuid(65534)

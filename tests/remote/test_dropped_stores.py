@@ -11,8 +11,8 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.errors import ConnectionLost, QuireError, StoreLocked
 from quire.opening import open as open_store
-from quire.remote import RemoteStore
-from quire.remote.client import remote_store
+from quire.remote import JoinedStore
+from quire.remote.client import owner_session
 from tests.kit.children import join
 from tests.kit.waiting import eventually
 
@@ -58,7 +58,7 @@ def test_a_closed_joined_store_is_dropped_in_silence(
     """Also one that found nobody."""
     open_store(owner.path).close()
     with pytest.raises(ConnectionLost):
-        RemoteStore("quire+unix:///nobody/is/here")
+        JoinedStore.connect("quire+unix:///nobody/is/here")
     assert [str(warning.message) for warning in recwarn] == []
 
 
@@ -69,8 +69,8 @@ def test_a_store_dropped_with_its_module_says_nothing(
     failures: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda given: failures.append(given.exc_value))
     held = [join(owner.path)]
-    connection = held[0].connection
-    monkeypatch.setattr(remote_store, "sys", None)
+    connection = held[0].owner_session.connection
+    monkeypatch.setattr(owner_session, "sys", None)
     drop(held)
     assert failures == []
     connection.close()
@@ -86,7 +86,7 @@ def test_a_dropped_owner_cuts_its_clients(store_path: str) -> None:
         assert txn.get("work") is None  # it has reached the owner
         with pytest.warns(ResourceWarning, match=DROPPED):
             del owner
-        eventually(lambda: joined.connection.lost)
+        eventually(lambda: joined.owner_session.connection.lost)
         with pytest.raises(QuireError):
             txn.commit()
     found: list[Store] = []

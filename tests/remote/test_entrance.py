@@ -14,8 +14,7 @@ import pytest
 from quire.env import OsEnv
 from quire.errors import ConnectionLost
 from quire.opening import open as open_store
-from quire.remote import RemoteStore, read_address
-from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote import JoinedStore, read_address
 from quire.remote.ownership.shared_store import SharedStore
 from tests.kit.actors import actor
 from tests.kit.waiting import eventually
@@ -59,18 +58,18 @@ def owner(store_path: str) -> Iterator[SharedStore]:
 
 
 @pytest.fixture
-def joined(owner: SharedStore) -> Iterator[ElectedStore]:
+def joined(owner: SharedStore) -> Iterator[JoinedStore]:
     """It has joined that owner."""
     with open_store(owner.path) as store:
-        assert isinstance(store, ElectedStore)
+        assert isinstance(store, JoinedStore)
         yield store
 
 
 @pytest.mark.promise(12)
 @pytest.mark.parametrize("how", HOW)
-def test_an_owner_lets_others_in_again(owner: SharedStore, joined: ElectedStore, how: str) -> None:
+def test_an_owner_lets_others_in_again(owner: SharedStore, joined: JoinedStore, how: str) -> None:
     """Who has joined goes on with what is open, further calls wait a moment, and others join."""
-    connection = joined._inner.connection  # type: ignore[union-attr]
+    connection = joined.owner_session.connection
     run = Path(owner.path) / "run"
     with ExitStack() as stack, joined.transaction() as txn:
         message = txn.get("work")
@@ -80,7 +79,7 @@ def test_an_owner_lets_others_in_again(owner: SharedStore, joined: ElectedStore,
             second.put("work", b"2")
         assert message is not None
     assert txn.state == "committed"
-    assert joined._inner.connection is connection  # type: ignore[union-attr]
+    assert joined.owner_session.connection is connection
     with open_store(owner.path) as further:
         assert further.role == "joined"
         assert further.browse("work").payloads() == [b"2"]
@@ -91,7 +90,7 @@ def test_an_owner_lets_others_in_again(owner: SharedStore, joined: ElectedStore,
 
 
 def test_an_owner_that_nobody_can_reach(
-    owner: SharedStore, joined: ElectedStore, monkeypatch: pytest.MonkeyPatch
+    owner: SharedStore, joined: JoinedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that needs a connection says so soon, and what to do; all goes on when it is done."""
     monkeypatch.setattr("quire.remote.client.connection.JOIN_SECONDS", 0.5)
@@ -124,5 +123,5 @@ def test_an_owner_whose_directory_was_moved_leaves_the_next_one_s_alone(store_pa
             assert os.lstat(url.removeprefix("quire+unix://")).st_ino == number
             address = read_address(OsEnv(), store_path)
             assert address is not None
-            with RemoteStore(url, epoch=address.epoch) as joined:
+            with JoinedStore.connect(url, epoch=address.epoch) as joined:
                 assert joined.owner_process_id == os.getpid()

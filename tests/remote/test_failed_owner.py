@@ -11,7 +11,7 @@ import pytest
 
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, StoreFailed
 from quire.opening import open as open_store
-from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote import JoinedStore
 from tests.kit.actors import OPTIONS, Actor, actor, joined_elected, owner_with_work
 from tests.kit.children import Child, child
 from tests.kit.waiting import SECONDS, eventually
@@ -48,7 +48,7 @@ store = pytest.fixture(joined_elected)
 
 @pytest.mark.promise(11)
 @pytest.mark.promise(12)
-def test_an_owner_that_failed_gives_way(owner: Actor, store: ElectedStore, store_path: str) -> None:
+def test_an_owner_that_failed_gives_way(owner: Actor, store: JoinedStore, store_path: str) -> None:
     """Its own put fails; a process that has joined owns the store soon, with all of it."""
     store.put("work", b"1")
     fail(owner)
@@ -89,7 +89,7 @@ def test_reads_go_on_while_nobody_else_is_there(owner: Actor, store_path: str) -
 
 
 @pytest.mark.promise(2)
-def test_a_joined_commit_that_fails(owner: Actor, store: ElectedStore) -> None:
+def test_a_joined_commit_that_fails(owner: Actor, store: JoinedStore) -> None:
     """The one whose write fails is in doubt; the next one goes on with the next owner."""
     fail(owner)
     with pytest.raises((StoreFailed, OutcomeUnknown)):
@@ -100,7 +100,7 @@ def test_a_joined_commit_that_fails(owner: Actor, store: ElectedStore) -> None:
     assert store.queue("work").messages in (1, 2)
 
 
-def test_a_joined_commit_with_an_entry(owner: Actor, store: ElectedStore) -> None:
+def test_a_joined_commit_with_an_entry(owner: Actor, store: JoinedStore) -> None:
     """The next owner's ledger tells whether it took effect."""
     txn = store.transaction()
     txn.put("work", b"1")
@@ -121,7 +121,7 @@ def test_one_takes_over_after_the_other(store_path: str) -> None:
     with processes[0] as first, processes[1] as second, processes[2] as third:
         first.ask('store.create_queue("work", kind="work")')
         with open_store(store_path, **OPTIONS) as store:
-            assert isinstance(store, ElectedStore)
+            assert isinstance(store, JoinedStore)
             known: list[bytes] = []
             maybe: list[bytes] = []
             by_pid = {each.process.pid: each for each in (first, second, third)}
@@ -184,7 +184,7 @@ def test_a_disk_that_fails_for_all(owner: Actor, store_path: str) -> None:
         assert store.admin.verify().ok
 
 
-def test_waiting_calls_find_the_next_owner(owner: Actor, store: ElectedStore) -> None:
+def test_waiting_calls_find_the_next_owner(owner: Actor, store: JoinedStore) -> None:
     """A get that waits at an owner that fails goes on with the next."""
     found: list[object] = []
     waiting = threading.Thread(target=lambda: found.append(store.get("work", timeout=SECONDS)))
@@ -270,7 +270,7 @@ def test_rounds_of_failed_owners(store_path: str, round_number: int) -> None:
         ]
         assert [worker.line() for worker in workers] == ["joined"] * 3
         store = stack.enter_context(open_store(store_path, **OPTIONS))
-        assert isinstance(store, ElectedStore)
+        assert isinstance(store, JoinedStore)
         for worker in workers:
             worker.say("go")
             assert worker.line() == "going"

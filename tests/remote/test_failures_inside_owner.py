@@ -14,7 +14,7 @@ from quire.errors import OutcomeUnknown, QuireError, RemoteError, StoreFailed
 from quire.interface.store import Store as Interface
 from quire.interface.transaction import Transaction
 from quire.opening import open as open_store
-from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote import JoinedStore
 from quire.remote.server.served_client import ServedClient
 from tests.behaviour.forms import SEGMENT_BYTES
 from tests.engine.failing import SHOWN, Failing
@@ -84,7 +84,7 @@ class Owner:
         owner = open_store(self._path, segment_bytes=SEGMENT_BYTES, inline_limit_bytes=3000)
         assert isinstance(owner, Store)
         joined = open_store(self._path)
-        assert isinstance(joined, ElectedStore)
+        assert isinstance(joined, JoinedStore)
         self.owner, self.joined = owner, joined
 
     def close(self) -> None:

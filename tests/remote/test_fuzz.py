@@ -13,7 +13,7 @@ import pytest
 
 from quire.block import encode_one
 from quire.engine import EmbeddedStore as Store
-from quire.remote import RemoteStore
+from quire.remote import JoinedStore
 from quire.remote.server.taken_puts import TakenPuts
 from quire.remote.wire.failures import ERROR_CLASSES
 from quire.remote.wire.named_calls import CALLS, STEPS
@@ -280,7 +280,7 @@ def fuzz(url: str, rng: random.Random, frames: int) -> None:
 @pytest.mark.fuzz
 @pytest.mark.promise(13)
 def test_random_requests(
-    owner: Store, joined: RemoteStore, rng: random.Random, rounds: int
+    owner: Store, joined: JoinedStore, rng: random.Random, rounds: int
 ) -> None:
     """What other queues hold is untouched, and the store stays sound (the fixture verifies it)."""
     owner.create_queue("keep", kind="topic")
@@ -311,7 +311,7 @@ def hostile(rng: random.Random) -> bytes:
 @pytest.mark.fuzz
 @pytest.mark.promise(13)
 def test_hostile_connections(
-    owner: Store, joined: RemoteStore, rng: random.Random, rounds: int
+    owner: Store, joined: JoinedStore, rng: random.Random, rounds: int
 ) -> None:
     """Whatever comes before and after the greeting, the owner goes on, and lets go of it."""
     owner.create_queue("keep")
@@ -329,7 +329,7 @@ def test_hostile_connections(
 
 @pytest.mark.fuzz
 def test_the_fuzzer_finds_a_failure(
-    joined: RemoteStore, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+    joined: JoinedStore, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Canary: an operation that fails by an error from elsewhere is noticed."""
 

@@ -13,7 +13,7 @@ import pytest
 
 from quire.arguments import Bytes
 from quire.engine import EmbeddedStore as Store
-from quire.remote import RemoteStore
+from quire.remote import JoinedStore
 from quire.remote.wire.protocol import HEAD, MESSAGE, MESSAGE_HEAD
 from quire.remote.wire.sockets import send_all
 from tests.kit.raw_stream import RawStream
@@ -135,7 +135,7 @@ def without_time(frame: Bytes) -> str:
 
 
 def test_the_requests_of_a_client(
-    owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
+    owner: Store, joined: JoinedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those of a short session over one connection."""
     owner.create_queue("q")
@@ -148,7 +148,7 @@ def test_the_requests_of_a_client(
         send_all(connection, parts)
 
     joined.queues(["q"])
-    joined.connection._end_idle()  # the session has a connection of its own
+    joined.owner_session.connection._end_idle()  # the session has a connection of its own
     monkeypatch.setattr("quire.remote.client.channel.send_all", note)
     assert joined.put("q", b"hi") == 1
     with joined.transaction(owner="me") as txn:
@@ -165,7 +165,7 @@ def test_the_requests_of_a_client(
     assert sent == [request for request, _ in SESSION]
 
 
-def test_the_answers_of_an_owner(owner: Store, joined: RemoteStore) -> None:
+def test_the_answers_of_an_owner(owner: Store, joined: JoinedStore) -> None:
     """The same requests, from nobody's code, have these answers."""
     owner.create_queue("q")
     with closing(RawStream(joined.url)) as stream:

@@ -13,7 +13,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.errors import QuireError
-from quire.remote import RemoteStore, StoreServer
+from quire.remote import JoinedStore, StoreServer
 from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.server.served_client import ServedClient
 from quire.remote.server.served_connection import ServedConnection
@@ -51,7 +51,7 @@ Answered = tuple[int, int, bytes]  # kind, stream, and what is after the head
 
 
 @pytest.fixture
-def server(owner: Store, joined: RemoteStore) -> StoreServer:
+def server(owner: Store, joined: JoinedStore) -> StoreServer:
     """The server of an owner with a queue `work`."""
     owner.create_queue("work", kind="work")
     assert isinstance(owner, SharedStore)
@@ -323,7 +323,7 @@ def test_order_within_a_stream(owner: Store, stream: RawStream) -> None:
 
 
 def test_a_client_that_sends_and_does_not_read(
-    server: StoreServer, joined: RemoteStore, owner: Store, limits: Limits
+    server: StoreServer, joined: JoinedStore, owner: Store, limits: Limits
 ) -> None:
     """CL7: 10,000 puts whose answers nobody reads: little is kept, and others are served."""
     limits(UNSENT_BYTES=1 << 14, PENDING_BYTES=1 << 15)

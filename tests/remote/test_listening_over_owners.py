@@ -20,7 +20,7 @@ from quire import Notice
 from quire.errors import StoreClosed
 from quire.interface.listening import Course
 from quire.opening import open as open_store
-from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote import JoinedStore
 from tests.kit.actors import OPTIONS, Actor, joined_elected, owner_with_work
 from tests.kit.children import Child
 from tests.kit.violation import Violation
@@ -37,7 +37,7 @@ store = pytest.fixture(joined_elected)
 
 @ends
 def test_listeners_go_on_with_the_next_owner(
-    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+    owner: Actor, store: JoinedStore, end: Callable[[Actor], None]
 ) -> None:
     """A loop, a callback and one of removals: each id once, whoever owns the store."""
     heard: list[int] = []
@@ -66,7 +66,7 @@ def test_listeners_go_on_with_the_next_owner(
 
 @ends
 def test_what_left_while_nobody_owned_the_listener(
-    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+    owner: Actor, store: JoinedStore, end: Callable[[Actor], None]
 ) -> None:
     """What the owner before knew of it the next one does not: it is told how many they were."""
     puts = store.listeners.add("work")

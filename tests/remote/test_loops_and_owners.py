@@ -16,10 +16,10 @@ from quire import Workers
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, StoreClosed, StoreFailed
 from quire.interface.store import Store
 from quire.opening import open as open_store
-from quire.remote.ownership.elected_store import ElectedStore
+from quire.remote import JoinedStore
 from quire.remote.ownership.election import Election
 from quire.remote.ownership.shared_store import SharedStore
-from tests.kit.actors import OPTIONS, Actor, actor, joined_elected
+from tests.kit.actors import OPTIONS, Actor, actor, joined_elected, succession_of
 from tests.kit.limits import Limits
 from tests.kit.waiting import SECONDS, eventually
 from tests.remote.test_failed_owner import fail
@@ -64,15 +64,14 @@ store = pytest.fixture(joined_elected)
 
 @pytest.fixture
 def nobody_owns(
-    owner: Actor, store: ElectedStore, monkeypatch: pytest.MonkeyPatch, limits: Limits
+    owner: Actor, store: JoinedStore, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
     """The owner is gone, this process is kept from being the next one, and calls wait for long."""
     monkeypatch.setattr(Election, "succeed", lambda election: None)
     limits(HAND_OVER_SECONDS=NEVER)
-    monkeypatch.setattr("quire.remote.ownership.elected_store.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("quire.remote.ownership.succession.ANSWER_SECONDS", 0.2)
     owner.kill()
-    assert isinstance(store._inner, quire.remote.RemoteStore)
-    connection = store._inner.connection
+    connection = store.owner_session.connection
     eventually(lambda: connection.lost)
 
 
@@ -122,7 +121,7 @@ def test_workers_of_an_owner_that_failed_end(store_path: str, *, others: bool) -
 
 
 @pytest.mark.promise(2)
-def test_workers_of_a_joined_store_get_the_next_owner(owner: Actor, store: ElectedStore) -> None:
+def test_workers_of_a_joined_store_get_the_next_owner(owner: Actor, store: JoinedStore) -> None:
     """WR6: that the owner failed is no more than a failure; what is in doubt is told as that."""
     workers = Workers(store)
     failed = threading.Event()
@@ -145,7 +144,7 @@ def test_workers_of_a_joined_store_get_the_next_owner(owner: Actor, store: Elect
 
 
 @pytest.mark.usefixtures("nobody_owns")
-def test_workers_end_where_nobody_owns_the_store(store: ElectedStore) -> None:
+def test_workers_end_where_nobody_owns_the_store(store: JoinedStore) -> None:
     """WR2, WR3: whatever their threads wait for, a stop comes to its end."""
     workers = Workers(store, grace=0.2)
 
@@ -154,14 +153,15 @@ def test_workers_end_where_nobody_owns_the_store(store: ElectedStore) -> None:
         raise AssertionError("there is none")
 
     waits = threading.Event()
-    waiting = store._wait_for_another
+    policy = succession_of(store)
+    waiting = policy._wait_for_another
 
     def wait(*arguments: Any) -> None:
         waits.set()
         waiting(*arguments)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(store, "_wait_for_another", wait)
+        patched.setattr(policy, "_wait_for_another", wait)
         patched.setattr("quire.workers._check_there", lambda *_: None)  # it was, some time ago
         running = Beside(workers.run)
         eventually(waits.is_set)
@@ -170,7 +170,7 @@ def test_workers_end_where_nobody_owns_the_store(store: ElectedStore) -> None:
 
 
 @pytest.mark.usefixtures("nobody_owns")
-def test_a_loop_with_a_time_out_ends_where_nobody_owns_the_store(store: ElectedStore) -> None:
+def test_a_loop_with_a_time_out_ends_where_nobody_owns_the_store(store: JoinedStore) -> None:
     """By its time-out and the margin, as where the owner does not answer."""
 
     def loop() -> None:
@@ -184,18 +184,19 @@ def test_a_loop_with_a_time_out_ends_where_nobody_owns_the_store(store: ElectedS
 @pytest.mark.usefixtures("nobody_owns")
 @pytest.mark.parametrize("ack", ["auto", "block"])
 def test_a_loop_waits_for_the_next_owner_as_long_as_a_call(
-    store: ElectedStore, monkeypatch: pytest.MonkeyPatch, limits: Limits, ack: Any
+    store: JoinedStore, monkeypatch: pytest.MonkeyPatch, limits: Limits, ack: Any
 ) -> None:
     """LM3: once, not once for each owner that may be lost."""
     limits(HAND_OVER_SECONDS=0.1)
     waits: list[float] = []
-    waiting = store._wait_for_another
+    policy = succession_of(store)
+    waiting = policy._wait_for_another
 
     def wait(lost: Any, seconds: float) -> None:
         waits.append(seconds)
         waiting(lost, seconds)
 
-    monkeypatch.setattr(store, "_wait_for_another", wait)
+    monkeypatch.setattr(policy, "_wait_for_another", wait)
 
     def loop() -> None:
         with store.consume("work", ack=ack) as messages:
@@ -214,7 +215,7 @@ def test_workers_of_a_connection_end_with_its_owner(owner: Actor, moment: str, h
     over = threading.Event()
     url = literal_eval(owner.ask('store.status()["sharing"]["url"]'))
     with quire.connect(url) as store:
-        connection = store.connection
+        connection = store.owner_session.connection
         workers = Workers(store, grace=0.2)
 
         @workers.on("work", concurrency=2)
@@ -227,7 +228,7 @@ def test_workers_of_a_connection_end_with_its_owner(owner: Actor, moment: str, h
             store.put("work", b"1")
             assert handled.wait(SECONDS)
         else:
-            eventually(lambda: store._awaiting._callbacks.get("work"))
+            eventually(lambda: store.owner_session._awaiting._callbacks.get("work"))
         if how == "killed":
             owner.kill()
         else:
@@ -266,13 +267,13 @@ def _tasks(path: str, stores: list[Any], found: list[bytes]) -> None:
 @pytest.mark.parametrize("kind", [_loop, _tasks])
 def test_a_loop_goes_on_however_many_owners_end(
     owner: Actor,
-    store: ElectedStore,
+    store: JoinedStore,
     store_path: str,
     kind: Callable[[str, list[Any], list[bytes]], None],
 ) -> None:
     """LM3: each of them ends while it is asked for a message, and none was taken."""
     found: list[bytes] = []
-    stores: list[ElectedStore] = []  # the loop's: an owner that hangs lets nobody else in
+    stores: list[JoinedStore] = []  # the loop's: an owner that hangs lets nobody else in
     with ExitStack() as held:
         owners = [owner, *(held.enter_context(actor(store_path)) for _ in range(2))]
         by_pid = {each.process.pid: each for each in owners}
@@ -297,7 +298,7 @@ def test_a_loop_goes_on_however_many_owners_end(
     assert store.queue("work").messages == 0
 
 
-def test_tasks_while_owners_fail(owner: Actor, store: ElectedStore, store_path: str) -> None:
+def test_tasks_while_owners_fail(owner: Actor, store: JoinedStore, store_path: str) -> None:
     """Many loops in one thread: each message is done with once, and no loop ends."""
     ended: list[BaseException] = []
     doubtful: list[bytes] = []

@@ -12,7 +12,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError
-from quire.remote import RemoteStore, StoreServer
+from quire.remote import JoinedStore, StoreServer
 from quire.remote.server.served_client import ServedStore
 from quire.remote.wire.named_calls import NAMESPACES
 from tests.behaviour.forms import own
@@ -20,7 +20,7 @@ from tests.kit.children import child, join
 from tests.kit.programs import OWNER
 from tests.kit.waiting import SECONDS
 
-CHANGING: dict[str, Callable[[RemoteStore], object]] = {
+CHANGING: dict[str, Callable[[JoinedStore], object]] = {
     "admin.create_queues": lambda store: store.create_queue("q", kind="topic"),
     "admin.rename_queue": lambda store: store.admin.rename_queue("q", "r"),
     "admin.purge": lambda store: store.admin.purge("q"),
@@ -51,7 +51,7 @@ CHANGING: dict[str, Callable[[RemoteStore], object]] = {
     "admin.stop_archive": lambda store: store.admin.stop_archive(),
     "admin.checkpoint": lambda store: store.admin.checkpoint(),
 }
-LOOKING: dict[str, Callable[[RemoteStore], object]] = {
+LOOKING: dict[str, Callable[[JoinedStore], object]] = {
     "admin.aliases": lambda store: store.admin.aliases(),
     "cron.list": lambda store: store.cron.list(),
     "queues": lambda store: store.queues(),
@@ -115,11 +115,11 @@ class Hanging:
 
 
 @pytest.fixture
-def hanging(tmp_path: Path) -> Iterator[tuple[Hanging, StoreServer, RemoteStore]]:
+def hanging(tmp_path: Path) -> Iterator[tuple[Hanging, StoreServer, JoinedStore]]:
     """Such a store, its server, and a client."""
     store = Hanging()
     server = StoreServer(cast(ServedStore, store), OsEnv(), str(tmp_path))
-    client = RemoteStore(server.start())
+    client = JoinedStore.connect(server.start())
     yield store, server, client
     store.may_return.set()
     client.close()
@@ -127,7 +127,7 @@ def hanging(tmp_path: Path) -> Iterator[tuple[Hanging, StoreServer, RemoteStore]
 
 
 def lost(
-    hanging: tuple[Hanging, StoreServer, RemoteStore], call: Callable[[RemoteStore], object]
+    hanging: tuple[Hanging, StoreServer, JoinedStore], call: Callable[[JoinedStore], object]
 ) -> QuireError:
     """What the client gets when the connection ends while its call is under way."""
     store, server, client = hanging
@@ -150,7 +150,7 @@ def lost(
 
 @pytest.mark.parametrize("name", CHANGING)
 def test_a_change_whose_answer_is_lost(
-    hanging: tuple[Hanging, StoreServer, RemoteStore], name: str
+    hanging: tuple[Hanging, StoreServer, JoinedStore], name: str
 ) -> None:
     """OutcomeUnknown, which names the call; the next one is not sent, so nothing of it is done."""
     error = lost(hanging, CHANGING[name])
@@ -164,7 +164,7 @@ def test_a_change_whose_answer_is_lost(
 
 @pytest.mark.parametrize("name", LOOKING)
 def test_a_look_whose_answer_is_lost(
-    hanging: tuple[Hanging, StoreServer, RemoteStore], name: str
+    hanging: tuple[Hanging, StoreServer, JoinedStore], name: str
 ) -> None:
     """ConnectionLost: there is nothing that could have taken effect."""
     assert type(lost(hanging, LOOKING[name])) is ConnectionLost
@@ -196,7 +196,7 @@ def test_the_owner_dies_while_a_queue_is_made(store_path: str, moment: str) -> N
 
 
 def test_joined_stores_have_failed(
-    owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
+    owner: Store, joined: JoinedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the owner says at the time; an owner that is gone says nothing."""
     told = [joined.failed]

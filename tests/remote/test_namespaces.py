@@ -99,5 +99,5 @@ def test_errors_name_the_interface(store: quire.Store) -> None:
     for call in calls:
         with pytest.raises(TypeError) as caught, suppress(quire.QuireError):
             call()
-        for inside in ("Embedded", "Remote", "Elected", "Shared", "Made", "SingleCalls"):
+        for inside in ("Embedded", "Joined", "Remote", "Shared", "SingleCalls"):
             assert inside not in str(caught.value)

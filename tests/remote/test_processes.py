@@ -364,7 +364,7 @@ def test_a_childs_copies_do_not_hide_the_end_of_its_parent(store_path: str) -> N
                     assert txn.get("work", timeout=SECONDS) is not None
                 owner.kill()
                 deadline = time.monotonic() + SECONDS
-                while not store.connection.lost:
+                while not store.owner_session.connection.lost:
                     assert time.monotonic() < deadline
                     time.sleep(0.01)
     finally:

@@ -13,7 +13,7 @@ import pytest
 
 from quire.engine import EmbeddedStore as Store
 from quire.errors import RemoteError
-from quire.remote import RemoteStore
+from quire.remote import JoinedStore
 from quire.remote.wire.failures import raise_error
 from quire.remote.wire.protocol import (
     CONNECTION,
@@ -46,7 +46,7 @@ def next_hello(**more: Any) -> bytes:
     return NEXT + of_the_next(call({**hello, "colour": "blue", **more}, stream=CONNECTION))
 
 
-def test_a_next_client(owner: Store, joined: RemoteStore) -> None:
+def test_a_next_client(owner: Store, joined: JoinedStore) -> None:
     """It is answered in version 6, and what only it knows is ignored, or an error of its stream."""
     owner.create_queue("q")
     with closing(RawStream(joined.url, next_hello())) as stream:
@@ -80,7 +80,7 @@ def test_a_next_client(owner: Store, joined: RemoteStore) -> None:
         ([True, 7], "versions"),
     ],
 )
-def test_no_common_version(joined: RemoteStore, versions: object, words: str) -> None:
+def test_no_common_version(joined: JoinedStore, versions: object, words: str) -> None:
     """The answer to the hello says both ranges, and what to do."""
     with closing(RawStream(joined.url, next_hello(versions=versions))) as stream:
         stream.words(GREETING.size)
@@ -136,8 +136,8 @@ def next_owner(tmp_path: Path) -> Iterator[Callable[..., str]]:
 
 def test_a_next_owner(next_owner: Callable[..., str]) -> None:
     """What it says besides is ignored, and so is an answer on a stream that is none (PR3)."""
-    with RemoteStore(next_owner()) as store:
-        store._own_names.add("q")  # the put is the first request
+    with JoinedStore.connect(next_owner()) as store:
+        store.owner_session._own_names.add("q")  # the put is the first request
         assert store.put("q", b"hello") == 6
 
 
@@ -145,4 +145,4 @@ def test_a_next_owner(next_owner: Callable[..., str]) -> None:
 def test_an_owner_that_answers_in_another_version(next_owner: Callable[..., str]) -> None:
     """It is no version that the hello has offered."""
     with pytest.raises(RemoteError, match="speaks version 7 of the protocol, this one version 6"):
-        RemoteStore(next_owner(version=7))
+        JoinedStore.connect(next_owner(version=7))

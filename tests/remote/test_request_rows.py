@@ -11,7 +11,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.errors import QuireError
 from quire.interface.store import Store as StoreInterface
 from quire.interface.transaction import Transaction
-from quire.remote import RemoteStore
+from quire.remote import JoinedStore
 from quire.remote.server.served_client import ServedClient
 from quire.remote.wire.failures import raise_error
 from quire.remote.wire.named_calls import BEGIN, CALLS, FAILED, REQUESTS, STEPS
@@ -33,7 +33,7 @@ def dispatched(client: ServedClient) -> Iterator[tuple[int, str]]:
 
 
 def test_each_request_has_a_row(
-    owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
+    owner: Store, joined: JoinedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NC1: kinds and operations are dispatched where they have one, and no row is for nothing."""
     clients: list[ServedClient] = []
@@ -62,7 +62,7 @@ def test_a_row_is_a_method_with_its_facts() -> None:
 
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("kind", [CALL, STEP, TELL])
-def test_what_has_no_row_is_refused(owner: Store, joined: RemoteStore, kind: int) -> None:
+def test_what_has_no_row_is_refused(owner: Store, joined: JoinedStore, kind: int) -> None:
     """NC1: what else the objects have, by its name, and rows of another kind."""
     names = {*dir(StoreInterface), *dir(Transaction), *dir(owner), *(op for _, op in REQUESTS), ""}
     without = sorted(name for name in names if (kind, name) not in REQUESTS)

@@ -19,7 +19,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.env import UNIX_SOCKETS_REFUSE, OsEnv
 from quire.errors import ConnectionLost, OutcomeUnknown
 from quire.opening import open as open_store
-from quire.remote import RemoteStore
+from quire.remote import JoinedStore
 from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.server.served_client import ServedClient
 from quire.remote.wire.protocol import (
@@ -71,7 +71,7 @@ def test_idle_connections_are_cheap(store_path: str) -> None:
 
 
 def test_a_begin_is_handed_over_to_nobody(
-    owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
+    owner: Store, joined: JoinedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SV1: how a transaction is to be is a short request, as what a worker begins each time."""
     threads: list[int] = []
@@ -90,7 +90,7 @@ def test_a_begin_is_handed_over_to_nobody(
     assert len(set(threads)) == 1
 
 
-def test_waiting_requests_are_bounded(owner: Store, joined: RemoteStore, limits: Limits) -> None:
+def test_waiting_requests_are_bounded(owner: Store, joined: JoinedStore, limits: Limits) -> None:
     """One too many is refused in words, and puts are taken all the same."""
     limits(MAX_WAITING_GETS=3)
     owner.create_queue("work", kind="work")
@@ -173,7 +173,7 @@ def test_a_client_that_does_not_read_is_cut_off(store_path: str, limits: Limits)
                 assert len(txn.get_many("work", timeout=SECONDS)) == 8
 
 
-def test_a_frame_of_which_only_a_part_comes(owner: Store, joined: RemoteStore) -> None:
+def test_a_frame_of_which_only_a_part_comes(owner: Store, joined: JoinedStore) -> None:
     """It occupies nobody, and its end is that of its client."""
     owner.create_queue("work", kind="work")
     frames = [add(1, ("work", bytes(1 << 20)))[:-1], get(1, "work")[:-1]]
@@ -185,7 +185,7 @@ def test_a_frame_of_which_only_a_part_comes(owner: Store, joined: RemoteStore) -
     eventually(lambda: joined.status()["sharing"]["connections"] == 2)
 
 
-def test_commits_of_many_clients_share_writes(owner: Store, joined: RemoteStore) -> None:
+def test_commits_of_many_clients_share_writes(owner: Store, joined: JoinedStore) -> None:
     """Those that come together: there are fewer groups than commits, and each has its answer."""
     owner.create_queue("work", kind="work")
     sequencer = owner._context.sequencer
@@ -310,8 +310,10 @@ def test_an_owner_that_ends_before_it_has_read_a_request(tmp_path: Path, reads: 
 
         thread = threading.Thread(target=serve)
         thread.start()
-        with RemoteStore(f"quire+unix://{path}") as store:
-            store._own_names.add("work")  # it was asked for before: the put is the first request
+        with JoinedStore.connect(f"quire+unix://{path}") as store:
+            store.owner_session._own_names.add(
+                "work"
+            )  # it was asked for before: the put is the first request
             is_known = not reads and UNIX_SOCKETS_REFUSE
             with pytest.raises(ConnectionLost if is_known else OutcomeUnknown):
                 store.put("work", b"x")
@@ -319,7 +321,7 @@ def test_an_owner_that_ends_before_it_has_read_a_request(tmp_path: Path, reads: 
 
 
 def test_an_answer_of_another_kind(
-    owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch
+    owner: Store, joined: JoinedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An owner that answers a get by something else is no owner: the transaction is over."""
     joined.create_queue("q", kind="work")
@@ -334,7 +336,7 @@ def test_an_answer_of_another_kind(
 @pytest.mark.parametrize("idle", [True, False])
 @pytest.mark.parametrize("call", ["get", "get_many", "get_arrow"])
 def test_a_connection_that_ends_as_a_transaction_begins(
-    owner: Store, joined: RemoteStore, monkeypatch: pytest.MonkeyPatch, call: str, idle: bool
+    owner: Store, joined: JoinedStore, monkeypatch: pytest.MonkeyPatch, call: str, idle: bool
 ) -> None:
     """CN2: what a transaction is to be is told without an answer; it raises what others do."""
     owner.create_queue("q", kind="work")

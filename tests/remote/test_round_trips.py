@@ -13,7 +13,7 @@ import pytest
 from quire import Workers
 from quire.engine import EmbeddedStore
 from quire.interface.store import Store
-from quire.remote import RemoteStore
+from quire.remote import JoinedStore
 from quire.remote.wire.protocol import ADD, COMMIT, HEAD, STEP, TELL
 from quire.remote.wire.sockets import send_all
 from tests.kit.waiting import SECONDS, eventually
@@ -39,7 +39,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
 
 
 def test_a_request_is_three_round_trips(
-    owner: EmbeddedStore, joined: RemoteStore, sent: Sent
+    owner: EmbeddedStore, joined: JoinedStore, sent: Sent
 ) -> None:
     """Its put, the wait for its reply and the taking of that; what begins them goes with them."""
     owner.create_queue("asked")
@@ -63,7 +63,7 @@ def test_a_request_is_three_round_trips(
 
 @pytest.mark.parametrize("form", ["owner", "joined"])
 def test_a_loop_that_waits_begins_nothing_in_vain(
-    owner: EmbeddedStore, joined: RemoteStore, form: str
+    owner: EmbeddedStore, joined: JoinedStore, form: str
 ) -> None:
     """But now and then, less often each time (LM7)."""
     owner.create_queue("q")

@@ -23,7 +23,7 @@ from quire.errors import (
     StoreCorrupt,
     TransactionClosed,
 )
-from quire.remote import RemoteStore, StoreServer, read_address
+from quire.remote import JoinedStore, StoreServer, read_address
 from quire.remote.server.signals import SignalFlag
 from quire.remote.wire.address import SOCKET_NAME, path_of
 from quire.remote.wire.failures import raise_error
@@ -89,7 +89,7 @@ def test_any_path_has_a_socket(plain: PlainStore, tmp_path: Path, name: str) -> 
     assert stat.S_IMODE(os.stat(socket_path).st_mode) == 0o600
     address = read_address(OsEnv(), str(path))
     assert address is not None
-    with RemoteStore(address.url, epoch=address.epoch) as store:
+    with JoinedStore.connect(address.url, epoch=address.epoch) as store:
         assert store.status() == {"q": 0}
         assert store.path == str(path)
     server.close()
@@ -109,10 +109,10 @@ def test_what_a_dead_owner_left_is_replaced(plain: PlainStore, tmp_path: Path) -
     (tmp_path / "run" / "address").write_bytes(address)
     (tmp_path / "run" / "address.new").write_bytes(b"{")
     second = StoreServer(served(plain), OsEnv(), str(tmp_path))
-    with RemoteStore(second.start(), epoch=second.epoch) as store:
+    with JoinedStore.connect(second.start(), epoch=second.epoch) as store:
         assert store.status() == {"q": 0}
         with pytest.raises(ConnectionLost, match="opened again"):
-            RemoteStore(second.wait_started(), epoch=first.epoch)
+            JoinedStore.connect(second.wait_started(), epoch=first.epoch)
     second.close()
 
 
@@ -177,7 +177,7 @@ def test_a_connection_without_a_hello_is_refused(server: StoreServer, frame: byt
     with pytest.raises(RemoteError, match="hello"):
         raise_error(stream.next().header)
     stream.close()
-    with RemoteStore(server.wait_started()) as store:
+    with JoinedStore.connect(server.wait_started()) as store:
         assert store.status() == {"q": 0}
 
 
@@ -221,7 +221,7 @@ def test_other_versions_are_refused_in_words(server: StoreServer, tmp_path: Path
             thread = threading.Thread(target=answer, args=(listener, data))
             thread.start()
             with pytest.raises(RemoteError, match=expected):
-                RemoteStore(f"quire+unix://{path}")
+                JoinedStore.connect(f"quire+unix://{path}")
             thread.join(SECONDS)
 
 
@@ -246,7 +246,7 @@ def test_garbage_on_the_socket(server: StoreServer, tmp_path: Path) -> None:
                         break
                 except ConnectionResetError:
                     break
-    with RemoteStore(server.wait_started()) as store:
+    with JoinedStore.connect(server.wait_started()) as store:
         assert store.status() == {"q": 0}
 
 
@@ -307,7 +307,7 @@ def test_a_late_request_reaches_no_other_transaction(plain: PlainStore, stream: 
 
 def test_the_end_of_a_stream_rolls_back(plain: PlainStore, server: StoreServer) -> None:
     """SV2: what was got is available again as soon as the client is gone."""
-    with RemoteStore(server.wait_started()) as store, store.transaction() as txn:
+    with JoinedStore.connect(server.wait_started()) as store, store.transaction() as txn:
         txn.integration.put_block("q", encode_one(b"payload"))
     stream = RawStream(server.wait_started())
     stream.ask(get(1, "q"))
@@ -328,16 +328,16 @@ def test_the_end_of_a_stream_ends_its_waiting(plain: PlainStore, server: StoreSe
 def test_connections_are_bounded(server: StoreServer) -> None:
     """SV1: one too many is refused with what to do, and is let in when another has left."""
     server._max_connections = 2
-    with RemoteStore(server.wait_started()) as store:
+    with JoinedStore.connect(server.wait_started()) as store:
         assert store.status() == {"q": 0}
         with pytest.raises(RemoteError, match="as many connections as it may"):
-            RemoteStore(server.wait_started())
+            JoinedStore.connect(server.wait_started())
         assert store.status() == {"q": 0}
     eventually(lambda: server.status()["connections"] == 0)
 
     def connects() -> bool:
         try:
-            RemoteStore(server.wait_started()).close()
+            JoinedStore.connect(server.wait_started()).close()
         except RemoteError:
             return False
         return True
@@ -348,7 +348,7 @@ def test_connections_are_bounded(server: StoreServer) -> None:
 def test_close_waits_for_nobody(plain: PlainStore, tmp_path: Path) -> None:
     """SV3: idle clients, open transactions and waiting gets end with the server, and are told."""
     server = StoreServer(served(plain), OsEnv(), str(tmp_path))
-    store = RemoteStore(server.start())
+    store = JoinedStore.connect(server.start())
     opened = store.transaction()
     assert opened.get("q") is None
     outcome: list[BaseException] = []
@@ -366,7 +366,7 @@ def test_close_waits_for_nobody(plain: PlainStore, tmp_path: Path) -> None:
     waiting.join(SECONDS)
     assert len(outcome) == 1
     assert {txn.state for txn in plain.transactions} == {"rolled back"}
-    eventually(lambda: store.connection.lost)
+    eventually(lambda: store.owner_session.connection.lost)
     for operation in (store.status, store.transaction, opened.commit):
         with pytest.raises(ConnectionLost, match="open the store again"):
             operation()
@@ -377,7 +377,7 @@ def test_close_waits_for_nobody(plain: PlainStore, tmp_path: Path) -> None:
 
 def test_errors_of_the_store_arrive_and_the_stream_goes_on(server: StoreServer) -> None:
     """The same class and message; an unexpected failure is a RemoteError that names it."""
-    with RemoteStore(server.wait_started()) as store:
+    with JoinedStore.connect(server.wait_started()) as store:
         with store.transaction() as txn:
             with pytest.raises(QueueNotFound, match="'nowhere'"):
                 txn.get("nowhere")
@@ -412,19 +412,19 @@ def test_tcp_is_served_on_loopback_only(plain: PlainStore, tmp_path: Path) -> No
     with pytest.raises(InvalidArgument, match=r"127\.0\.0\.1"):
         server.start("quire://0.0.0.0:0")
     url = server.start("quire://127.0.0.1:0")
-    store = RemoteStore(url)
+    store = JoinedStore.connect(url)
     assert store.status() == {"q": 0}
     server.close()
-    eventually(lambda: store.connection.lost)
+    eventually(lambda: store.owner_session.connection.lost)
     store.close()
 
 
 def test_nobody_listens(tmp_path: Path) -> None:
     """Connecting to nothing is ConnectionLost at once."""
     with pytest.raises(ConnectionLost, match="nobody answers"):
-        RemoteStore(f"quire+unix://{tmp_path}/none.sock")
+        JoinedStore.connect(f"quire+unix://{tmp_path}/none.sock")
     with pytest.raises(ConnectionLost):
-        RemoteStore("quire://127.0.0.1:1")
+        JoinedStore.connect("quire://127.0.0.1:1")
 
 
 def test_a_listener_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,7 +435,7 @@ def test_a_listener_that_never_answers(tmp_path: Path, monkeypatch: pytest.Monke
         hanging.bind(path)
         hanging.listen()
         with pytest.raises(ConnectionLost, match="no answer within"):
-            RemoteStore(f"quire+unix://{path}")
+            JoinedStore.connect(f"quire+unix://{path}")
 
 
 def test_what_cannot_be_delivered_is_not_taken(
@@ -446,7 +446,7 @@ def test_what_cannot_be_delivered_is_not_taken(
     def fail(*_: Any) -> Any:
         raise StoreCorrupt("a test")
 
-    with RemoteStore(server.wait_started()) as store:
+    with JoinedStore.connect(server.wait_started()) as store:
         with store.transaction() as txn:
             txn.integration.put_block("q", encode_one(b"payload"))
         for name in ("named_calls.messages_answers", "named_calls.read_messages"):
@@ -464,7 +464,7 @@ def test_what_cannot_be_delivered_is_not_taken(
 def test_who_comes_too_late_is_told(server: StoreServer) -> None:
     """A server that has decided to end takes no more clients, and needs not have closed yet."""
     url = server.wait_started()
-    with RemoteStore(url) as store:
+    with JoinedStore.connect(url) as store:
         stop = SignalFlag()
         threading.Timer(0.3, stop.set).start()
         server.wait_until_idle(0.05, stop)
@@ -474,4 +474,4 @@ def test_who_comes_too_late_is_told(server: StoreServer) -> None:
     server.wait_until_idle(0.05, stop)
     stop.close()
     with pytest.raises(ConnectionLost, match="closing"):
-        RemoteStore(url)
+        JoinedStore.connect(url)

@@ -29,9 +29,8 @@ from quire.interface.transaction import Transaction
 from quire.ltds import new_id
 from quire.messages.message import Message
 from quire.opening import open as open_store
-from quire.remote import RemoteStore
+from quire.remote import JoinedStore
 from quire.remote.client.joining import join
-from quire.remote.ownership.elected_store import ElectedStore
 from quire.remote.wire.named_calls import NAMESPACES
 from tests.kit.actors import OPTIONS, Actor, actor
 from tests.kit.children import is_stopped
@@ -221,12 +220,12 @@ def store(owner: Actor, store_path: str, request: pytest.FixtureRequest) -> Iter
     """The store, joined by this process, which waits for no call for long."""
     if request.param == "joined":
         joined = join(OsEnv(), store_path, CALL_TIMEOUT)
-        assert isinstance(joined, RemoteStore)
+        assert isinstance(joined, JoinedStore)
         with joined:
             yield joined
     else:
         with open_store(store_path, call_timeout=CALL_TIMEOUT, **OPTIONS) as elected:
-            assert isinstance(elected, ElectedStore)
+            assert isinstance(elected, JoinedStore)
             yield elected
 
 

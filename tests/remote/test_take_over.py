@@ -29,9 +29,11 @@ from quire.errors import (
 )
 from quire.interface.store import Store
 from quire.opening import open as open_store
-from quire.remote import RemoteStore
-from quire.remote.ownership.elected_store import ElectedStore
-from tests.kit.actors import OPTIONS, Actor, actor, owner_with_work
+from quire.remote import JoinedStore
+from quire.remote.client.joined_store import OWNED_METHODS
+from quire.remote.client.owner_session import OwnerSession
+from quire.remote.ownership.shared_store import SharedStore
+from tests.kit.actors import OPTIONS, Actor, actor, owner_with_work, succession_of
 from tests.kit.children import child, is_stopped
 from tests.kit.waiting import SECONDS, eventually
 
@@ -43,10 +45,10 @@ owner = pytest.fixture(owner_with_work)
 
 
 @pytest.fixture
-def store(owner: Actor, store_path: str) -> Iterator[ElectedStore]:
+def store(owner: Actor, store_path: str) -> Iterator[JoinedStore]:
     """The store, joined by this process."""
     with open_store(store_path, **OPTIONS) as joined:
-        assert isinstance(joined, ElectedStore)
+        assert isinstance(joined, JoinedStore)
         assert (joined.role, joined.owner_process_id) == ("joined", owner.process.pid)
         yield joined
 
@@ -66,10 +68,10 @@ def beside(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseExcep
     return thread, errors
 
 
-def break_connection(store: ElectedStore) -> None:
+def break_connection(store: JoinedStore) -> None:
     """What a network might do, though its owner lives."""
-    inner = store._inner
-    assert isinstance(inner, RemoteStore)
+    inner = store.owner
+    assert isinstance(inner, OwnerSession)
     for channel in list(inner.connection._channels):
         channel.cut()
     inner.connection.lose("a test")
@@ -81,7 +83,7 @@ def break_connection(store: ElectedStore) -> None:
 @pytest.mark.promise(12)
 @ends
 def test_the_store_object_lives_on(
-    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+    owner: Actor, store: JoinedStore, end: Callable[[Actor], None]
 ) -> None:
     """This process owns the store then; what was acknowledged is there, and all calls go on."""
     assert store.put("work", b"1") == 1
@@ -96,9 +98,7 @@ def test_the_store_object_lives_on(
 
 @pytest.mark.promise(12)
 @ends
-def test_nobody_has_to_call(
-    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
-) -> None:
+def test_nobody_has_to_call(owner: Actor, store: JoinedStore, end: Callable[[Actor], None]) -> None:
     """The store has an owner again by itself, so that its time-outs and the like go on."""
     end(owner)
     eventually(lambda: store.role == "owner")
@@ -107,7 +107,7 @@ def test_nobody_has_to_call(
 @pytest.mark.promise(12)
 @ends
 def test_one_of_several_takes_over(
-    owner: Actor, store: ElectedStore, store_path: str, end: Callable[[Actor], None]
+    owner: Actor, store: JoinedStore, store_path: str, end: Callable[[Actor], None]
 ) -> None:
     """The others join it, through three generations of owners."""
     with actor(store_path) as second, actor(store_path) as third:
@@ -128,7 +128,7 @@ def test_one_of_several_takes_over(
 
 @ends
 def test_every_kind_of_call_goes_on(
-    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+    owner: Actor, store: JoinedStore, end: Callable[[Actor], None]
 ) -> None:
     """Each as the first after the owner has ended, by a store object of its own."""
     store.put("work", b"x")
@@ -257,7 +257,7 @@ def test_promise_12_an_orderly_end_leaves_nothing_in_doubt(store_path: str) -> N
     owner.close()
 
 
-def test_a_change_in_doubt(owner: Actor, store: ElectedStore) -> None:
+def test_a_change_in_doubt(owner: Actor, store: JoinedStore) -> None:
     """OutcomeUnknown for a put, which may have been done; the next call goes on."""
     owner.ask('hang(EmbeddedStore, "put_now", "after")')
     owner.ask('hang(EmbeddedTransaction, "commit", "after")')
@@ -273,7 +273,7 @@ def test_a_change_in_doubt(owner: Actor, store: ElectedStore) -> None:
 @pytest.mark.parametrize(
     "call", ["subscribe", "checkpoint", "lease_many", "create_queue", "alter_queue"]
 )
-def test_what_may_be_done_twice(owner: Actor, store: ElectedStore, call: str, moment: str) -> None:
+def test_what_may_be_done_twice(owner: Actor, store: JoinedStore, call: str, moment: str) -> None:
     """It is tried again though nobody knows whether it was done."""
     store.create_queue("topic", kind="topic")
     kind, method = {
@@ -303,7 +303,7 @@ def test_what_may_be_done_twice(owner: Actor, store: ElectedStore, call: str, mo
 
 @pytest.mark.parametrize("call", ["abort", "transaction"])
 def test_numbers_of_transactions_are_one_owners(
-    owner: Actor, store: ElectedStore, call: str
+    owner: Actor, store: JoinedStore, call: str
 ) -> None:
     """After it has ended they are not found, rather than another transaction be aborted."""
     owner.ask("begin()")
@@ -319,7 +319,7 @@ def test_numbers_of_transactions_are_one_owners(
 
 @ends
 def test_leases_end_with_their_owner(
-    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+    owner: Actor, store: JoinedStore, end: Callable[[Actor], None]
 ) -> None:
     """Its reader is told when it renews, and takes a new one."""
     store.put("work", b"x")
@@ -337,7 +337,7 @@ def test_leases_end_with_their_owner(
 @pytest.mark.promise(2)
 @ends
 def test_open_transactions_end(
-    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+    owner: Actor, store: JoinedStore, end: Callable[[Actor], None]
 ) -> None:
     """ConnectionLost, at every call, and nothing of it took effect; what it had got comes back."""
     calls: list[Callable[[Any], object]] = [
@@ -368,7 +368,7 @@ def test_open_transactions_end(
     assert store.prepared.list() == []
 
 
-def test_one_that_only_rolls_back(owner: Actor, store: ElectedStore) -> None:
+def test_one_that_only_rolls_back(owner: Actor, store: JoinedStore) -> None:
     """That is done already; whether by the end of a block that failed, or by a call."""
     store.put("work", b"got")
     txn = store.transaction()
@@ -381,7 +381,7 @@ def test_one_that_only_rolls_back(owner: Actor, store: ElectedStore) -> None:
     assert store.browse("work").payloads() == [b"got"]
 
 
-def test_a_block_that_goes_on_does_not_commit(owner: Actor, store: ElectedStore) -> None:
+def test_a_block_that_goes_on_does_not_commit(owner: Actor, store: JoinedStore) -> None:
     """Who has caught the error inside of the block gets it again at its end."""
 
     def block() -> None:
@@ -397,7 +397,7 @@ def test_a_block_that_goes_on_does_not_commit(owner: Actor, store: ElectedStore)
 
 @ends
 def test_a_get_that_waits_ends(
-    owner: Actor, store: ElectedStore, store_path: str, end: Callable[[Actor], None]
+    owner: Actor, store: JoinedStore, store_path: str, end: Callable[[Actor], None]
 ) -> None:
     """At once; a get of the next transaction waits on with the next owner."""
     with actor(store_path) as other:
@@ -420,7 +420,7 @@ def test_a_get_that_waits_ends(
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("known", [None, 6])
 def test_the_ledger_resolves_a_commit(
-    owner: Actor, store: ElectedStore, moment: str, known: int | None
+    owner: Actor, store: JoinedStore, moment: str, known: int | None
 ) -> None:
     """One in doubt is done if the ledger has its entry, and else it is not."""
     if known:
@@ -447,7 +447,7 @@ def test_the_ledger_resolves_a_commit(
     assert store.integration.ledger("key") == (7 if moment == "after" else known)
 
 
-def test_an_entry_that_was_there_before(owner: Actor, store: ElectedStore) -> None:
+def test_an_entry_that_was_there_before(owner: Actor, store: JoinedStore) -> None:
     """It proves nothing: the commit is refused by the ledger, whenever it came."""
     with store.transaction() as first:
         first.enter("key", 7)
@@ -466,7 +466,7 @@ def test_an_entry_that_was_there_before(owner: Actor, store: ElectedStore) -> No
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_commit_without_entries_is_in_doubt(
-    owner: Actor, store: ElectedStore, moment: str
+    owner: Actor, store: JoinedStore, moment: str
 ) -> None:
     """Nobody can tell; it is not tried again."""
     owner.ask(f'hang(EmbeddedTransaction, "commit", "{moment}")')
@@ -482,7 +482,7 @@ def test_a_commit_without_entries_is_in_doubt(
 
 
 def test_a_connection_that_is_lost_tells_nothing_while_its_owner_lives(
-    owner: Actor, store: ElectedStore
+    owner: Actor, store: JoinedStore
 ) -> None:
     """The commit may still be under way there: nothing follows from what the ledger lacks."""
     owner.ask('hang(EmbeddedTransaction, "commit", "before")')
@@ -526,7 +526,7 @@ def fail_all(store: Store, how: str) -> None:
 @ends
 @pytest.mark.parametrize("how", ["rejected", "rolled back", "prepared"])
 def test_waits_counts_and_sequences_go_on_at_the_next_owner(
-    owner: Actor, store: ElectedStore, end: Callable[[Actor], None], how: str
+    owner: Actor, store: JoinedStore, end: Callable[[Actor], None], how: str
 ) -> None:
     """What is to come later does, with its count; and a sequence waits for its next number."""
     for name, seconds in RETRIES.items():
@@ -554,7 +554,7 @@ def test_waits_counts_and_sequences_go_on_at_the_next_owner(
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("call", ["rollback", "reject"])
 def test_an_owner_is_killed_while_a_message_fails(
-    owner: Actor, store: ElectedStore, call: str, moment: str
+    owner: Actor, store: JoinedStore, call: str, moment: str
 ) -> None:
     """The message is there at the next owner, later or at once, and counts as that is noted."""
     retry: Any = {"delay": 30.0, "growth": "constant"}
@@ -587,7 +587,7 @@ def test_an_owner_is_killed_while_a_message_fails(
 @ends
 @pytest.mark.parametrize("by", ["object", "xid"])
 def test_a_prepared_transaction_is_decided_at_the_next_owner(
-    owner: Actor, store: ElectedStore, end: Callable[[Actor], None], by: str
+    owner: Actor, store: JoinedStore, end: Callable[[Actor], None], by: str
 ) -> None:
     """By the object that prepared it, or by its xid; once."""
     commit = end is Actor.end
@@ -610,7 +610,7 @@ def test_a_prepared_transaction_is_decided_at_the_next_owner(
 
 @pytest.mark.promise(7)
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_prepare_in_doubt(owner: Actor, store: ElectedStore, moment: str) -> None:
+def test_a_prepare_in_doubt(owner: Actor, store: JoinedStore, moment: str) -> None:
     """The next owner lists it, or it was rolled back."""
     owner.ask(f'hang(EmbeddedTransaction, "prepare", "{moment}")')
     txn = store.transaction()
@@ -636,7 +636,7 @@ def test_a_prepare_in_doubt(owner: Actor, store: ElectedStore, moment: str) -> N
 @pytest.mark.promise(7)
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("by", ["object", "xid"])
-def test_a_decision_in_doubt(owner: Actor, store: ElectedStore, moment: str, by: str) -> None:
+def test_a_decision_in_doubt(owner: Actor, store: JoinedStore, moment: str, by: str) -> None:
     """It is tried again if the next owner still lists the xid."""
     txn = store.transaction()
     txn.put("work", b"x")
@@ -683,7 +683,7 @@ def test_options_are_checked_by_one_who_joins(owner: Actor, store_path: str) -> 
 
 @ends
 def test_a_store_that_was_closed_is_not_taken_over(
-    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+    owner: Actor, store: JoinedStore, end: Callable[[Actor], None]
 ) -> None:
     """Nor does a transaction of it say anything else."""
     txn = store.transaction()
@@ -697,7 +697,7 @@ def test_a_store_that_was_closed_is_not_taken_over(
     assert store.role == "joined"
 
 
-def test_closing_a_store_while_it_is_handed_over(owner: Actor, store: ElectedStore) -> None:
+def test_closing_a_store_while_it_is_handed_over(owner: Actor, store: JoinedStore) -> None:
     """It ends a call that waits, and the lock is free afterwards."""
     store.queues()
     owner.process.send_signal(signal.SIGSTOP)  # it has the store, and answers nobody
@@ -714,7 +714,7 @@ def test_closing_a_store_while_it_is_handed_over(owner: Actor, store: ElectedSto
         assert again.role == "owner"
 
 
-def test_a_store_that_cannot_be_opened(owner: Actor, store: ElectedStore) -> None:
+def test_a_store_that_cannot_be_opened(owner: Actor, store: JoinedStore) -> None:
     """Calls say why, until it can be; then they go on."""
     store.put("work", b"x")
     files = list(Path(store.path, "checkpoint").glob("*.qck"))
@@ -722,7 +722,7 @@ def test_a_store_that_cannot_be_opened(owner: Actor, store: ElectedStore) -> Non
     owner.kill()
     for file in files:
         file.write_bytes(b"damaged" * 1000)
-    eventually(lambda: store.role == "owner" or store._trouble is not None)
+    eventually(lambda: store.role == "owner" or succession_of(store)._trouble is not None)
     if store.role == "joined":
         with pytest.raises(StoreCorrupt):
             store.queues()
@@ -768,13 +768,23 @@ def test_a_fork_elects_nobody(owner: Actor, store_path: str) -> None:
         assert process.wait() == 0
 
 
+def test_who_took_over_calls_the_owned_store(owner: Actor, store: JoinedStore) -> None:
+    """Its methods are the owned store's own, so a call costs what it costs there."""
+    assert {"put", "put_many", "get", "get_many", "transaction"} <= set(OWNED_METHODS)
+    owner.kill()
+    eventually(lambda: set(OWNED_METHODS) <= vars(store).keys())
+    for name in OWNED_METHODS:
+        assert getattr(store, name).__self__ is store.owner, name
+    assert isinstance(store.owner, SharedStore)
+
+
 def test_dropped_while_it_owns(owner: Actor, store_path: str) -> None:
     """The store is let go of, as any other that is dropped."""
     held = [open_store(store_path, **OPTIONS)]
     owner.kill()
     eventually(lambda: held[0].role == "owner")
-    assert isinstance(held[0], ElectedStore)
-    held[0]._watch.join(SECONDS)  # it held the store, too
+    assert isinstance(held[0], JoinedStore)
+    succession_of(held[0])._watch.join(SECONDS)  # it held the store, too
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         held.clear()
@@ -790,7 +800,7 @@ def test_dropped_while_it_owns(owner: Actor, store_path: str) -> None:
 
 @ends
 def test_a_loop_that_waits_goes_on_with_the_next_owner(
-    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+    owner: Actor, store: JoinedStore, end: Callable[[Actor], None]
 ) -> None:
     """Nothing was taken when the owner ended: the loop sees no error, nor does a call."""
     found: list[bytes] = []
@@ -822,7 +832,7 @@ def test_a_loop_that_waits_goes_on_with_the_next_owner(
 
 @ends
 def test_a_loop_whose_message_is_in_work_is_told(
-    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+    owner: Actor, store: JoinedStore, end: Callable[[Actor], None]
 ) -> None:
     """Its transaction is lost with the owner, and the message is there again."""
     store.put("work", b"1")
@@ -839,7 +849,7 @@ def test_a_loop_whose_message_is_in_work_is_told(
 
 @ends
 def test_volatile_queues_come_back_empty(
-    owner: Actor, store: ElectedStore, end: Callable[[Actor], None]
+    owner: Actor, store: JoinedStore, end: Callable[[Actor], None]
 ) -> None:
     """With the next owner; who waits for a message waits on, and nothing persistent is missing."""
     store.create_queue("v", kind="work", type="volatile")

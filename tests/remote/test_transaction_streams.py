@@ -11,7 +11,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.errors import QueueNotFound, RemoteError, TransactionAborted, TransactionClosed
-from quire.remote import RemoteStore
+from quire.remote import JoinedStore
 from quire.remote.server.served_client import ServedClient
 from quire.remote.wire.failures import raise_error
 from quire.remote.wire.protocol import (
@@ -38,7 +38,7 @@ from tests.kit.waiting import eventually
 
 
 @pytest.fixture
-def stream(owner: Store, joined: RemoteStore) -> Iterator[RawStream]:
+def stream(owner: Store, joined: JoinedStore) -> Iterator[RawStream]:
     """A connection to an owner with a queue."""
     owner.create_queue("q")
     with closing(RawStream(joined.url)) as found:

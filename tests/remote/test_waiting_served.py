@@ -14,7 +14,7 @@ import pytest
 from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.opening import open as open_store
-from quire.remote import RemoteStore, StoreServer
+from quire.remote import JoinedStore, StoreServer
 from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.wire.protocol import COMMITTED, MESSAGE, NOTHING, STEP, Frame
 from tests.kit.children import child, join
@@ -62,7 +62,7 @@ class Waiters:
 
 
 @pytest.fixture
-def waiters(owner: Store, joined: RemoteStore) -> Iterator[Waiters]:
+def waiters(owner: Store, joined: JoinedStore) -> Iterator[Waiters]:
     """An owner with a queue `work`."""
     owner.create_queue("work", kind="work")
     with ExitStack() as stack:
@@ -103,7 +103,7 @@ def test_a_put_wakes_one_of_many(waiters: Waiters) -> None:
         assert (waiters.waiting, waiters.tries) == (49 - number, number + 1)
 
 
-def test_a_put_by_a_client_wakes_one(waiters: Waiters, joined: RemoteStore) -> None:
+def test_a_put_by_a_client_wakes_one(waiters: Waiters, joined: JoinedStore) -> None:
     """WG1: by the server's own thread, too; and so does what is rolled back."""
     first, second = (waiters.wait(get(1, "work", LONG)) for _ in range(2))
     joined.put("work", b"x")

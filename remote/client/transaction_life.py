@@ -40,6 +40,7 @@ from quire.arguments import (
     check_timeout,
     check_xid,
 )
+from quire.calls.call_table import Makes
 from quire.calls.documented import documented_by
 from quire.calls.signal_safety import OwnLock, allow_reentry, call
 from quire.errors import (
@@ -83,6 +84,7 @@ from quire.reports.info import PreparedInfo, QueueInfo, TransactionState
 from .channel import Channel, StreamEnded
 from .connection import OwnerConnection
 from .deciding import LISTED, Decided, decide
+from .fail_over import NOBODY
 from .put_buffer import PutBuffer
 from .request_outcomes import UNANSWERED, Request, RequestAction, RequestProgress
 
@@ -97,10 +99,6 @@ _FROM_OUTSIDE: Final = TransactionTimeout, TransactionAborted
 _LOST: Final = ConnectionLost, StoreClosed
 _LOOKS: Final = RequestAction.LOOK_UP, RequestAction.LOOK_FOR
 
-NOBODY: Final = (
-    "the owner of the store has closed it, and nobody has taken over in time; nothing of this "
-    "operation took effect: try again later"
-)
 _AGAIN: Final = (
     "the owner of the store has ended, and with it this transaction: nothing of it took effect; "
     "begin it again with store.transaction()"
@@ -119,15 +117,15 @@ _WITHOUT_ENTRIES: Final[Ending] = (Request.COMMIT, "a commit", "whether it took 
 _WITH_ENTRIES: Final[Ending] = (Request.COMMIT_WITH_ENTRIES, *_WITHOUT_ENTRIES[1:])
 
 
-class JoinedStore(Protocol):
-    """The store whose transaction it is, as far as that is concerned."""
+class TransactionSession(Makes, Protocol):
+    """The session with the owner where the transaction is open, as far as that is concerned."""
 
     @property
     def connection(self) -> OwnerConnection:
         """To its owner."""
 
     @property
-    def own_prepared(self) -> WeakValueDictionary[int, RemoteLife]:
+    def own_prepared(self) -> WeakValueDictionary[int, TransactionLife]:
         """Those of this object that are prepared, by the number that the owner gave them."""
 
     @property
@@ -159,15 +157,11 @@ class JoinedStore(Protocol):
     def forget_queues(self) -> None:
         """Forget what is known of queues, as it may have changed."""
 
-    @property
-    def integration(self) -> Integration:
-        """The calls for connectors, of this owner."""
-
 
 class Recovery(Protocol):
     """A store object that goes on with the next owner, as far as its transactions need that."""
 
-    def action_for(self, request: Request, store: Any, error: QuireError) -> RequestAction:
+    def action_for(self, request: Request, session: Any, error: QuireError) -> RequestAction:
         """Return the action for a request that was lost with this error, once it can be done."""
 
     @property
@@ -180,7 +174,7 @@ class Recovery(Protocol):
 
 
 @documented_by(Transaction)
-class RemoteLife:
+class TransactionLife:
     """A joined transaction's life; its subclass puts and gets."""
 
     id: int = 0  # of its store object
@@ -188,7 +182,7 @@ class RemoteLife:
 
     def __init__(
         self,
-        store: JoinedStore,
+        session: TransactionSession,
         number: int,
         *,
         timeout: float | None,
@@ -198,8 +192,8 @@ class RemoteLife:
     ) -> None:
         self.id = number
         self._state = _OPEN
-        self._store = store
-        self._connection = store.connection
+        self._session = session
+        self._connection = session.connection
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._large = large
         self._owner = owner
@@ -289,7 +283,7 @@ class RemoteLife:
             number = field(header, "number", int)
             self._prepared = xid, number
             self._state = _PREPARED
-            self._store.own_prepared[number] = self
+            self._session.own_prepared[number] = self
 
     def decided(self, decided: Decided) -> None:
         """Note the owner's answer once the transaction is decided."""
@@ -341,7 +335,7 @@ class RemoteLife:
         entries, before = dict(self._records), {}
         try:
             if entries and self.recovery is not None and self._state is _OPEN:
-                before = self._store.integration.ledger_many(list(entries))
+                before = Integration(self._session).ledger_many(list(entries))
             self._commit_at_owner(timeout)
         except _LOST as error:
             raise self._lost(error, _ending_of(entries)[0]) from None
@@ -391,7 +385,7 @@ class RemoteLife:
     def _action_for(self, request: Request, error: QuireError) -> RequestAction:
         if self.recovery is None:
             return RequestAction.ANSWER
-        return self.recovery.action_for(request, self._store, error)
+        return self.recovery.action_for(request, self._session, error)
 
     def _lost(self, error: QuireError, request: Request = Request.STEP) -> QuireError:
         """Return the error to raise for one of a request that took no effect.
@@ -577,7 +571,7 @@ class RemoteLife:
         """The transaction's state after an error: what the owner says, if it knows it."""
         self._cause = error if isinstance(error, _FROM_OUTSIDE) else None
         if isinstance(error, InvalidArgument):  # perhaps for the columns that its queue has by now
-            self._store.forget_queues()
+            self._session.forget_queues()
         channel = self._channel
         state = None if channel is None else channel.transaction_state
         if channel is not None and state is _OPEN:

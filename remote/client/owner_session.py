@@ -1,7 +1,7 @@
-"""A store that another process owns: the interface `quire.interface.store`, over a connection.
+"""A store object's part at one owner: its connection, and all that is known of that owner's store.
 
-Thread-safe. Each open transaction that has reached the owner has a stream of its own, so that one
-which waits for a message holds up no other.
+Thread-safe. With another owner there is another session, as a whole. Each open transaction that has
+reached the owner has a stream of its own, so that one which waits for a message holds up no other.
 """
 
 from __future__ import annotations
@@ -23,14 +23,12 @@ from quire.arguments import (
 )
 from quire.callbacks import check_callback
 from quire.calls.call_table import CallRow, call_of
-from quire.calls.documented import documented_by
 from quire.calls.signal_safety import OwnLock, begin_short, call, end, inside
 from quire.definitions.existing_queue import check_waits
 from quire.definitions.properties import WAIT, priority_of_puts
 from quire.env.interpreter import numbers_from
 from quire.errors import AlreadyCommitted, QueueNotFound
 from quire.interface.awaited import Awaited
-from quire.interface.integration import CallTarget
 from quire.interface.starts import Start
 from quire.interface.store import Store
 from quire.interface.transaction import Payload
@@ -50,21 +48,25 @@ from .awaiting import Awaiting
 from .channel import Channel, StreamEnded
 from .connection import OwnerConnection
 from .deciding import decide
-from .made_store import MadeStore
-from .remote_life import RemoteLife
-from .remote_transaction import RemoteTransaction
+from .fail_over import Owner
+from .joined_transaction import JoinedTransaction
 from .request_outcomes import Request
+from .transaction_life import TransactionLife
 
 if TYPE_CHECKING:
     from quire.tls import Tls
 
 SUBSCRIBE: Final = call_of(HoldingStore.subscribe_for)
 CLAIM: Final = call_of(HoldingStore.claim_for)
+QUEUES: Final = call_of(Store.queues)
+UNSUBSCRIBE: Final = call_of(Store.unsubscribe)
 
 
-@documented_by(Store)
-class RemoteStore(MadeStore):
-    """A joined store. `close` rolls back what this object has open, and leaves the owner alone."""
+class OwnerSession:
+    """The calls of one store object at one owner, which is lost once it has ended.
+
+    `close` rolls back what is open here, and leaves the owner alone.
+    """
 
     role: Final = "joined"
 
@@ -99,7 +101,7 @@ class RemoteStore(MadeStore):
         self._holder: Channel | None = None
         self._holding = OwnLock(threading.Lock())
         # Those of this object that are prepared, by the number that the owner gave them.
-        self.own_prepared: Final[weakref.WeakValueDictionary[int, RemoteLife]] = (
+        self.own_prepared: Final[weakref.WeakValueDictionary[int, TransactionLife]] = (
             weakref.WeakValueDictionary()
         )
 
@@ -118,9 +120,6 @@ class RemoteStore(MadeStore):
             stacklevel=2,
         )
 
-    def __repr__(self) -> str:
-        return f"<RemoteStore {self.path}, owned by process {self.owner_process_id}>"
-
     @property
     def failed(self) -> bool:
         """Asks the owner."""
@@ -134,8 +133,9 @@ class RemoteStore(MadeStore):
     # Queues and subscriptions
 
     def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
+        """See `Store.queues`. What is asked for by name is known then."""
         checked = None if names is None else check_names(names)
-        infos = super().queues(checked)
+        infos: list[QueueInfo] = self._make(QUEUES, {} if checked is None else {"names": checked})
         if checked is not None:
             self._own_names.update(
                 name
@@ -150,6 +150,10 @@ class RemoteStore(MadeStore):
                 else:
                     self.put_priorities.pop(info.name, None)
         return infos
+
+    def queue(self, name: str) -> QueueInfo:
+        """See `Store.queue`."""
+        return self.queues([check_name(name, "queue")])[0]
 
     def make_subscriptions(
         self,
@@ -175,11 +179,6 @@ class RemoteStore(MadeStore):
         self._held |= set(names)
         self._hold(CLAIM.op, {"names": sorted(self._held)})
 
-    def unsubscribe(self, queue: str, subscription: str) -> None:
-        super().unsubscribe(queue, subscription)
-        self._held.discard((queue, subscription))
-        self.forget_queues()  # perhaps nobody reads it now
-
     # Transactions and messages
 
     def transaction(
@@ -188,11 +187,12 @@ class RemoteStore(MadeStore):
         large: bool = False,
         owner: str | None = None,
         durable: bool = True,
-    ) -> RemoteTransaction:
+    ) -> JoinedTransaction:
+        """See `Store.transaction`."""
         self.connection.check()
         if timeout is not None or large is not False or owner is not None or durable is not True:
             timeout = check_transaction(timeout, large, owner, durable)
-        return RemoteTransaction(
+        return JoinedTransaction(
             self, self._new_number(), timeout=timeout, large=large, owner=owner, durable=durable
         )
 
@@ -213,6 +213,7 @@ class RemoteStore(MadeStore):
         durable: bool = True,
         **options: Unpack[PutOptions],
     ) -> int:
+        """See `Store.put`."""
         name = self._encoded.get(queue) if type(queue) is str else None
         if name is None:
             name = check_name(queue, "queue").encode()
@@ -339,10 +340,20 @@ class RemoteStore(MadeStore):
 
     @call
     def close(self) -> None:
+        """End the session, and what is open in it."""
         self.connection.close()
 
     def make(self, row: CallRow, arguments: Mapping[str, Any]) -> Any:
         """Return the owner's answer to a call."""
+        if row.op == QUEUES.op:
+            return self.queues(arguments.get("names"))
+        found = self._make(row, arguments)
+        if row.op == UNSUBSCRIBE.op:
+            self._held.discard((arguments["queue"], arguments["subscription"]))
+            self.forget_queues()  # perhaps nobody reads it now
+        return found
+
+    def _make(self, row: CallRow, arguments: Mapping[str, Any]) -> Any:
         return self._read(row, self._frames(row.op, ready(arguments)))
 
     def _read(self, row: CallRow, frames: list[Frame]) -> Any:
@@ -382,4 +393,4 @@ class RemoteStore(MadeStore):
 
 
 if TYPE_CHECKING:
-    _target: type[CallTarget] = RemoteStore
+    _owner: type[Owner] = OwnerSession

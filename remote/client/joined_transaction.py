@@ -92,8 +92,8 @@ from quire.rows.row_input import Rows, is_row, one_row, rows_of
 from .channel import Channel, StreamEnded
 from .integration import JoinedTransactionIntegration
 from .put_buffer import PutBuffer
-from .remote_life import RemoteLife
 from .request_outcomes import RequestProgress
+from .transaction_life import TransactionLife
 
 # Looking a member up in its class takes as long as a call.
 _OPEN: Final = TransactionState.OPEN
@@ -108,8 +108,8 @@ R = TypeVar("R")
 
 
 @documented_by(Transaction)
-class RemoteTransaction(RemoteLife, TransactionCalls):
-    """A `quire.Transaction`. Made by `RemoteStore`."""
+class JoinedTransaction(TransactionLife, TransactionCalls):
+    """A `quire.Transaction`. Made by an `OwnerSession`."""
 
     _requests: dict[tuple[str, str], MessageId] | None = None  # that this one has put
     _integration = JoinedTransactionIntegration
@@ -136,7 +136,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             return self._put_once(queue, payload, options, request_id, wait)
         with self._lock:
             queue = self._check_put(queue, wait)
-            message_id = self._puts.put(queue, payload, options, self._store.put_priorities)
+            message_id = self._puts.put(queue, payload, options, self._session.put_priorities)
             self._tell_put(queue, wait)
             return message_id
 
@@ -151,7 +151,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
     @call
     def put_moved_many(self, queue: str, payloads: pa.RecordBatch) -> MessageIds:
         """Put many messages that are there already once more, with the headers that they have."""
-        if self._at_store(lambda: self._store.schema_of(queue)) is not None:
+        if self._at_store(lambda: self._session.schema_of(queue)) is not None:
             return self._move_rows(queue, lambda words: rows_of(words, payloads))
         builder = BlockBuilder()
         builder.add_arrow(payloads)
@@ -178,7 +178,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         checked = self._puts.fields_of(fields)
         with self._lock:
             queue = self._check_put(queue, wait)
-            priority = self._store.put_priorities.get(queue, 0)
+            priority = self._session.put_priorities.get(queue, 0)
             found = self._fitting(queue, lambda words: [one_row(words, value, checked, priority)])
             if request_id is None:
                 ids = self._puts.put_rows(queue, found)
@@ -191,21 +191,21 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         """A value by its queue's codec, if that has one; what is bytes as it is."""
         if not is_value(payload):
             return payload, options
-        codec = self._at_store(lambda: self._store.codec_of(queue))
+        codec = self._at_store(lambda: self._session.codec_of(queue))
         return encoded_value(queue, codec, payload, options)
 
     def _fitting(self, queue: str, rows_of: Callable[[str], list[Rows]]) -> list[Rows]:
         """Rows that are made for the queue's schema; which may be another than is known here."""
-        words = self._at_store(lambda: self._store.schema_of(queue))
+        words = self._at_store(lambda: self._session.schema_of(queue))
         try:
             if words is not None:
                 return rows_of(words)
         except InvalidArgument:
-            before, words = words, self._at_store(lambda: self._store.queue(queue).schema)
+            before, words = words, self._at_store(lambda: self._session.queue(queue).schema)
             if words == before:
                 raise
         else:
-            words = self._at_store(lambda: self._store.queue(queue).schema)
+            words = self._at_store(lambda: self._session.queue(queue).schema)
         if words is None:
             raise InvalidArgument(
                 f"queue {queue!r} holds bytes: encode the value first (quire.codecs), or make a "
@@ -245,11 +245,11 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         self, queue: str, payloads: Payloads, request_ids: list[str], wait: float | None
     ) -> MessageIds:
         """Have the owner put many that are not known, by one request, all or none (RT3)."""
-        if self._at_store(lambda: self._store.schema_of(queue)) is not None:
+        if self._at_store(lambda: self._session.schema_of(queue)) is not None:
             raise rows_one_by_one(queue)
         with self._lock:
             queue = self._check_put(queue, wait)
-            bodies = self._puts.encoded(payloads, self._store.put_priorities.get(queue, 0))
+            bodies = self._puts.encoded(payloads, self._session.put_priorities.get(queue, 0))
             if not self._puts.is_empty:
                 self._send_ahead()
             requests = self._requests = self._requests or {}
@@ -294,15 +294,15 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             payloads = allow_reentry(list, payloads)  # the program's code
         is_list = isinstance(payloads, Sequence) and not isinstance(payloads, memoryview)
         if is_list and payloads and is_value(payloads[0]):
-            codec = self._at_store(lambda: self._store.codec_of(queue))
+            codec = self._at_store(lambda: self._session.codec_of(queue))
             payloads = payloads if codec is None else encoded_values(queue, codec, payloads)
         if request_ids is not None:
             known = check_request_ids(request_ids, count_of(payloads))
             return self._put_many_once(queue, payloads, known, wait)
 
         def put(puts: PutBuffer, name: str) -> MessageIds:
-            priority = self._store.put_priorities.get(name, 0)
-            if self._at_store(lambda: self._store.schema_of(name)) is None:
+            priority = self._session.put_priorities.get(name, 0)
+            if self._at_store(lambda: self._session.schema_of(name)) is None:
                 return puts.put_many(name, payloads, priority)
             return puts.put_rows(
                 name, self._fitting(name, lambda words: rows_of(words, payloads, priority))
@@ -446,7 +446,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
                 self._roll_back()
 
     def _read_message(self, frame: Frame) -> Message | None:
-        return read_message(frame, self._store.read_chunk)
+        return read_message(frame, self._session.read_chunk)
 
     unget = by_row(Transaction.unget)
     reject = by_row(Transaction.reject)
@@ -508,7 +508,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
             return self._delivered(self._read, row, self._step(row, arguments))
 
     def _read(self, row: CallRow, frames: Sequence[Frame]) -> Any:
-        return read_answer(row, frames, self._store.read_chunk)
+        return read_answer(row, frames, self._session.read_chunk)
 
     def _step(self, row: CallRow, arguments: Mapping[str, object]) -> list[Frame]:
         seconds = None
@@ -541,12 +541,12 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         aliases = self._aliases
         name = aliases.get(queue) if aliases and isinstance(queue, str) else None
         if name is None:
-            name = self._at_store(lambda: self._store.own_name(queue))
+            name = self._at_store(lambda: self._session.own_name(queue))
             if name != queue:
                 self._aliases = {**(aliases or {}), queue: name}
         if wait:
             seconds, own = wait, name
-            self._at_store(lambda: self._store.check_waits(own, seconds))
+            self._at_store(lambda: self._session.check_waits(own, seconds))
         if self._streams:
             self._check_streams([name])
         self._check_full()
@@ -568,7 +568,7 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
         """Many queues by their own names."""
         known = self._aliases or {}
         unknown = [name for name in check_names(names) if name not in known]
-        found = self._at_store(lambda: self._store.own_names(unknown))
+        found = self._at_store(lambda: self._session.own_names(unknown))
         aliases = {name: own for name, own in found.items() if own != name}
         if aliases:
             self._aliases = {**known, **aliases}
@@ -603,4 +603,4 @@ class RemoteTransaction(RemoteLife, TransactionCalls):
 
 
 if TYPE_CHECKING:
-    _joined: type[Transaction] = RemoteTransaction
+    _joined: type[Transaction] = JoinedTransaction
