@@ -215,6 +215,7 @@ def serve(
     listen: Sequence[str] = (),
     tls: Tls | None = None,
     insecure: bool = False,
+    grace: float = 0.0,
     say: Callable[[str], None] | None = None,
     **options: Any,
 ) -> None:
@@ -223,6 +224,8 @@ def serve(
     `listen`: "host:port" of ports at which it is served to other machines, too, over TLS: `tls`
     names the certificate and key of this server and, as `ca`, the authority of its clients, who
     must have a certificate of it; on loopback `ca` may be left out, and with `insecure` TLS.
+    `grace`: seconds that open transactions of clients have to end after the signal, while no
+    further ones are begun.
 
     Where another process owns it, this one has joined, and takes over when that one ends, if it is
     the first of those that wait; without `wait` StoreLocked is raised. With `linger`, also end when
@@ -241,6 +244,7 @@ def serve(
     path = checked_path(path)
     env = OsEnv()
     say = say or _log.info
+    grace = check_seconds(grace) if grace else 0.0
     network = _entrance(listen, _checked_tls(tls), insecure=insecure)
     election = Election(env, path, options, owner="quire serve")
     with (
@@ -251,7 +255,7 @@ def serve(
         with on_hangup(lambda: _tell_status(store, say)):
             owned = _in_turn(store, end, say)
             if owned is not None:
-                _serve_others(owned, env, linger, end, say, network)
+                _serve_others(owned, env, linger, end, say, network, grace)
         notify(STOPPING)
         if linger is None and owned is not None and owned.failed:
             raise StoreFailed(
@@ -305,6 +309,7 @@ def _serve_others(
     end: SignalFlag,
     say: Callable[[str], None],
     network: NetworkEntrance | None,
+    grace: float,
 ) -> None:
     with importing():
         from quire.remote import READY, notify
@@ -317,6 +322,8 @@ def _serve_others(
             say(f"listening: {url}")
     notify(f"{READY}\nSTATUS=owns {store.path}")
     server.wait_until_idle(linger, end)
+    if grace and not store.failed:
+        server.drain(grace)
 
 
 def _tell_status(store: Store, say: Callable[[str], None]) -> None:

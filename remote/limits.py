@@ -103,6 +103,7 @@ LONG_JOINED_SECONDS = 1.0  # a command has ended by then; who has not may be the
 HELLO_SECONDS = 5.0  # that a client waits for an owner's first answer
 ROLLBACK_SECONDS = 0.1  # beside the margin that every request has
 BACKLOG_PAUSE_SECONDS = 0.02  # until the next try, where as many wait as may
+DRAIN_LOOK_SECONDS = 0.02  # whether the transactions have ended that are waited for at the end
 FINISH_SECONDS = 5.0  # for requests under way when the server closes
 SEND_SECONDS = 10.0  # that an answer waits for a client that does not read
 SEND_BYTES_PER_SECOND = 1 << 20  # a long answer may take as much longer

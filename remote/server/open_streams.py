@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from quire.arguments import Bytes
-from quire.errors import QuireError, RemoteError, TransactionClosed
+from quire.errors import ConnectionLost, QuireError, RemoteError, TransactionClosed
 from quire.remote.limits import IDLE_STREAMS, MAX_STREAMS
 from quire.remote.wire.protocol import ADD, CALL, COMMIT, GET, PUT, ROLLBACK, STEP, STREAM, TELL
 
@@ -49,10 +49,14 @@ class OpenStreams(Generic[C]):
     """The open streams of one connection."""
 
     def __init__(
-        self, make: Callable[[OpenStreams[C], bool], C], awaited: AwaitedSources | None = None
+        self,
+        make: Callable[[OpenStreams[C], bool], C],
+        awaited: AwaitedSources | None = None,
+        begins_no_more: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`make`: makes a handler, of calls or of transactions."""
+        """`make`: makes a handler, of calls or of transactions. `begins_no_more`: these, by now."""
         self._make = make
+        self._begins_no_more = begins_no_more
         self._awaited = awaited
         self.latest = 0  # number of a stream
         self.own: Final = make(self, False)  # (OS3)
@@ -81,7 +85,7 @@ class OpenStreams(Generic[C]):
 
     def _begin(self, stream: int) -> C:
         """Begin a transaction's stream; what refuses it, if it cannot."""
-        if stream <= self.latest or len(self._open) >= MAX_STREAMS:
+        if stream <= self.latest or len(self._open) >= MAX_STREAMS or self._begins_no_more():
             return self.own
         client = self._spare.pop() if self._spare else self._make(self, False)
         client.has_ended = False
@@ -93,9 +97,16 @@ class OpenStreams(Generic[C]):
         """Return the error for a request of a transaction that is not open here."""
         if stream <= self.latest:
             return TransactionClosed(f"transaction {stream} of this connection has ended")
+        if self._begins_no_more():
+            return ConnectionLost("the owner is closing the store: begin the transaction again")
         return RemoteError(
             f"{MAX_STREAMS} transactions are open on this connection, as many as may be: end some"
         )
+
+    @property
+    def has_open(self) -> bool:
+        """True if a transaction is open."""
+        return bool(self._open)
 
     def end(self, client: C) -> None:
         """A stream's transaction is over; its handler answers on until it is released."""

@@ -44,6 +44,7 @@ from quire.errors import ConnectionLost, QuireError, RemoteError, StoreClosed
 from quire.libraries.late_modules import load_rest
 from quire.remote.limits import (
     ACCEPT_PAUSE_SECONDS,
+    DRAIN_LOOK_SECONDS,
     EVENTS_AT_ONCE,
     FINISH_SECONDS,
     HEAVY_BYTES,
@@ -107,6 +108,7 @@ class StoreServer:
         self.url: str | None = None
         self.failure: Exception | None = None  # why it could not start in the background
         self.is_closing = False  # no more requests are taken
+        self._is_draining = False  # no more transactions are begun
         self._process_id = os.getpid()
         self._changed = Condition(Lock())
         self._connections: dict[int, ServedConnection] = {}
@@ -306,6 +308,18 @@ class StoreServer:
                     self.is_closing = True  # whoever comes now is too late, and opens it again
                     return
 
+    def drain(self, seconds: float) -> None:
+        """Begin no more transactions, and let those that are open end, for so long at most."""
+        self._is_draining = True
+        until = time.monotonic() + seconds
+        while self._has_open() and time.monotonic() < until:
+            time.sleep(DRAIN_LOOK_SECONDS)
+
+    def _has_open(self) -> bool:
+        """Return True if a client has a transaction open."""
+        all_streams = [each.streams for each in list(self._connections.values())]
+        return any(streams is not None and streams.has_open for streams in all_streams)
+
     def status(self) -> dict[str, object]:
         """For the store's `status`."""
         return {
@@ -372,7 +386,7 @@ class StoreServer:
             "process_id": os.getpid(),
             "fixed": self._store.fixed_options,
         }
-        return answer, open_streams.OpenStreams(make, context.awaited)
+        return answer, open_streams.OpenStreams(make, context.awaited, lambda: self._is_draining)
 
     def when_failed(self) -> None:
         """Give way if the store has failed (SV5); called by any thread."""

@@ -28,6 +28,7 @@ def _serve(options: argparse.Namespace) -> None:
         listen=options.listen or (),
         tls=_tls_of(options),
         insecure=options.insecure,
+        grace=options.grace,
         say=lambda line: print(line, flush=True),
         **creation(options),
     )
@@ -150,6 +151,13 @@ COMMANDS: Final = (
                 help="the authority that has signed the certificates of clients",
             ),
             argument("--insecure", action="store_true", help="listen on loopback without TLS"),
+            argument(
+                "--grace",
+                type=seconds,
+                default=0.0,
+                metavar="S",
+                help="at a signal let open transactions of clients end, for so many seconds",
+            ),
             DATA_FILES,
         ),
         "Nobody needs it: the first process that opens a store owns it, and serves the others. It\n"
