@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn, Protocol
 
@@ -399,14 +399,18 @@ class ServedConnection:
                 shut(self._connection)
             return [] if self.streams is None else self.streams.take_idle(self.busy)
 
-    def close(self) -> bool:
-        """Let go of the socket if nobody works on the connection any more; True: just now."""
+    def close(self, forget: Callable[[], object]) -> bool:
+        """Let go of the socket if nobody works on the connection any more; True: just now.
+
+        `forget`: called before, as the next connection may have the socket's number at once.
+        """
         with self._guard:
             if self.closed or not self.is_ended or self.busy or self.threads:
                 return False
             self.closed = True
         if self.streams is not None:
             self.streams.close()
+        forget()
         close(self._connection)
         return True
 

@@ -681,10 +681,9 @@ class StoreServer:
 
     def _close(self, connection: ServedConnection) -> None:
         """Let go of a connection that is gone, if nobody works on it any more. By any thread."""
-        if not connection.close():
+        if not connection.close(partial(self._connections.pop, connection.fd, None)):
             return
         with self._changed:
-            self._connections.pop(connection.fd, None)
             if connection.role is not None:
                 self._clients -= connection.is_client
                 self._left_at = time.monotonic()
