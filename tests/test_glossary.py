@@ -21,6 +21,7 @@ CODE = re.compile(r"^```.*?^```|`[^`\n]+`|\([^()\s]+\)", re.MULTILINE | re.DOTAL
 # In capitals, and known to everybody.
 PLAIN = {
     "API",
+    "TLS",
     "PEP",
     "JSON",
     "ARCHITECTURE",

@@ -30,8 +30,8 @@ NOBODY: Final = (
 )
 
 
-class Owner(CallTarget, Protocol):
-    """Who makes the calls of a store object: a session with the owner, or the store itself."""
+class CallOwner(CallTarget, Protocol):
+    """The maker of a store object's calls: a session with the owner, or the store itself."""
 
     @property
     def role(self) -> str:
@@ -79,7 +79,7 @@ class FailOver:
 
     finds_owners = False  # a call can go on, and its outcome be looked up
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: CallOwner) -> None:
         self.owner = owner
         self.process_id: Final = os.getpid()
         # Subscriptions, queue and name, that end with the store object, at whichever owner.
@@ -95,7 +95,7 @@ class FailOver:
     def resolve(
         self,
         request: Request,
-        owner: Owner,
+        owner: CallOwner,
         error: QuireError,
         before: LostCall | None,
         transaction_id: int | None = None,

@@ -39,7 +39,7 @@ from quire.messages.put_options import StorePutOptions
 from quire.moments import Duration
 from quire.reports.info import SubscriptionInfo
 
-from .fail_over import FailOver, LostCall, Owner
+from .fail_over import CallOwner, FailOver, LostCall
 from .joined_transaction import JoinedTransaction
 from .owner_session import OwnerSession
 from .request_outcomes import (
@@ -107,7 +107,7 @@ class JoinedStore(StoreObject):
         )
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> CallOwner:
         """The session with the owner, or the store itself, once this process owns it."""
         return self._policy.owner
 
@@ -282,7 +282,7 @@ class JoinedStore(StoreObject):
         if row.facts.of_one_owner:
             check_transaction_id(arguments["transaction_id"])
 
-        def make(owner: Owner) -> Any:
+        def make(owner: CallOwner) -> Any:
             if isinstance(owner, OwnerSession):
                 return owner.make(row, arguments)
             return getattr(row.target(owner), row.name)(**arguments)
@@ -315,7 +315,7 @@ class JoinedStore(StoreObject):
     def _ask(
         self,
         request: Request,
-        ask: Callable[[Owner], T],
+        ask: Callable[[CallOwner], T],
         *,
         transaction_id: int | None = None,
         lost: LostCall | None = None,

@@ -48,7 +48,7 @@ from .awaiting import Awaiting
 from .channel import Channel, StreamEnded
 from .connection import OwnerConnection
 from .deciding import decide
-from .fail_over import Owner
+from .fail_over import CallOwner
 from .joined_transaction import JoinedTransaction
 from .request_outcomes import Request
 from .transaction_life import TransactionLife
@@ -393,4 +393,4 @@ class OwnerSession:
 
 
 if TYPE_CHECKING:
-    _owner: type[Owner] = OwnerSession
+    _owner: type[CallOwner] = OwnerSession

@@ -45,7 +45,7 @@ from quire.limits import (
     LONGEST_PAUSE_SECONDS,
 )
 from quire.remote.client.connection import OwnerConnection
-from quire.remote.client.fail_over import NOBODY, FailOver, LostCall, Owner
+from quire.remote.client.fail_over import NOBODY, CallOwner, FailOver, LostCall
 from quire.remote.client.owner_session import OwnerSession
 from quire.remote.client.request_outcomes import (
     OwnerEvent,
@@ -115,7 +115,7 @@ class Succession(FailOver):
     def resolve(
         self,
         request: Request,
-        owner: Owner,
+        owner: CallOwner,
         error: QuireError,
         before: LostCall | None,
         transaction_id: int | None = None,
@@ -162,7 +162,7 @@ class Succession(FailOver):
         event = self._find_event(request, progress, session, error, time.monotonic())
         return action_of(request, progress, event)
 
-    def _progress_of(self, owner: Owner, error: QuireError) -> RequestProgress:
+    def _progress_of(self, owner: CallOwner, error: QuireError) -> RequestProgress:
         usable = self.usable
         goes_on = usable and isinstance(owner, OwnerSession) and not owner.connection.lost
         return progress_of(error, is_usable=usable, goes_on=goes_on)
@@ -209,7 +209,7 @@ class Succession(FailOver):
         """True if it is open, in the process that opened it."""
         return not self._closed and self.process_id == os.getpid()
 
-    def _wait_for_another(self, lost: Owner, seconds: float) -> None:
+    def _wait_for_another(self, lost: CallOwner, seconds: float) -> None:
         until, errand = time.monotonic() + seconds, current()
         if errand is not None:
             until = min(until, errand.until + ANSWER_SECONDS)

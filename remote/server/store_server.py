@@ -2,10 +2,10 @@
 
 SV1. One thread waits for all connections, and answers what needs no waiting itself; commits
     that are there at once share one write, whichever streams and connections they come by. What
-    takes long, or waits, is done by other threads (`Workers`): an idle connection has none, and
-    neither has a lone client's short request to be handed over. A get that waits for a message is
-    put aside (`WaitingGets`), without a thread, and goes on in this one as soon as something may be
-    there. The connections take turns: of each some `REQUESTS_AT_ONCE` are begun, then the others'.
+    takes long, or waits, is done by other threads (`ServerThreads`): an idle connection has none,
+    and neither has a lone client's short request to be handed over. A get that waits for a message
+    is put aside (`WaitingGets`), without a thread, and goes on in this one as soon as something may
+    be there. The connections take turns: of each `REQUESTS_AT_ONCE` are begun, then the others'.
 SV2. When a client's connection ends, however it ends, what was open in it is rolled back at once,
     also while a request of it waits.
 SV3. `close` returns within bounded time, whatever the clients do: requests under way may finish,
@@ -58,14 +58,13 @@ from quire.remote.limits import (
     WAKES_AT_ONCE,
 )
 from quire.remote.wire import protocol
-from quire.remote.wire.protocol import CANCEL, COMMIT, CONNECTION, HEAD, PUT, READY, STREAM
 from quire.remote.wire.sockets import accept, close, file_limit
 
 from . import awaited_sources, open_streams, served_client, served_connection, waiting_gets
 from .entrance import Entrance
+from .server_threads import ServerThreads
 from .signals import SignalFlag
 from .undecided import Undecided
-from .workers import Workers
 
 if TYPE_CHECKING:
     from quire.remote.wire.protocol import Header
@@ -77,7 +76,6 @@ if TYPE_CHECKING:
     from .waiting_gets import GetOutcome, WaitingGet, WaitingGets
 
 _log = logging.getLogger("quire.remote")
-_COMMITS: Final = (PUT, COMMIT)
 _GONE: Final = "the client is gone"
 _CANCELLED: Final = "the client has cancelled it"
 _CLOSING: Final = "the owner has closed the store: open it again"
@@ -116,7 +114,7 @@ class StoreServer:
         self._clients = 0
         self.own_helpers = set[int]()  # processes of this owner, which are not waited for
         self._left_at = time.monotonic()  # when the last client left
-        self._workers = Workers(self._changed)
+        self._workers = ServerThreads(self._changed)
         self._unread: deque[ServedConnection] = deque()  # with requests that came and are not begun
         self._closed = False
         self._starter: threading.Thread | None = None
@@ -468,11 +466,12 @@ class StoreServer:
         while frame is not None:
             client = streams.client_of(frame)
             has_more = wire.rest or (connection.reads_ahead and connection.has_unread())
+            is_put = frame[4] == protocol.PUT
             if busy and self._keep(connection, client, frame):
                 pass
-            elif (frame[4] != PUT or len(frame) > HEAVY_BYTES) and client.is_heavy(frame):
+            elif (not is_put or len(frame) > HEAVY_BYTES) and client.is_heavy(frame):
                 self._hand_over(connection, client, served_connection.Rest(frame=frame))
-            elif frame[4] in _COMMITS and client is not streams.own:
+            elif (is_put or frame[4] == protocol.COMMIT) and client is not streams.own:
                 if shares or has_more:  # until its turn has come others of the connection may end
                     shares = True
                     busy.add(client)
@@ -492,8 +491,8 @@ class StoreServer:
 
     def _keep(self, connection: ServedConnection, client: ServedClient, frame: Bytes) -> bool:
         """Keep a request if one of its stream is under way; a CANCEL ends that one."""
-        if frame[4] == CANCEL:
-            stream = STREAM.unpack_from(frame)[0]
+        if frame[4] == protocol.CANCEL:
+            stream = protocol.STREAM.unpack_from(frame)[0]
             for found in list(connection.busy):
                 if found.stream == stream:
                     return self._cancel(connection, found, frame)
@@ -722,7 +721,8 @@ class StoreServer:
         if connection.gone:
             return
         try:
-            if not connection.send(HEAD.pack(len(source), READY, CONNECTION) + source):
+            head = protocol.HEAD.pack(len(source), protocol.READY, protocol.CONNECTION)
+            if not connection.send(head + source):
                 self._leave_unsent(connection)
         except served_connection.Gone:
             self._end(connection)
@@ -905,7 +905,7 @@ class StoreServer:
 
 
 def _is_cancel(frame: Bytes | None) -> bool:
-    return frame is not None and frame[4] == CANCEL
+    return frame is not None and frame[4] == protocol.CANCEL
 
 
 def _client_name(hello: Header) -> str:

@@ -10,6 +10,7 @@ from quire.cli.command import Command, argument
 from quire.cli.opened_store import creation, opened, seen
 from quire.cli.printing import counted, fields_of, print_json, print_tree
 from quire.cli.typed_values import seconds
+from quire.libraries.late_imports import importing
 from quire.opening import serve
 
 from .queues import DATA_FILES, QueuesAndReaders, print_queues, queues_and_readers
@@ -37,7 +38,8 @@ def _serve(options: argparse.Namespace) -> None:
 
 def _tls_of(options: argparse.Namespace) -> Tls | None:
     """The server's certificates, if there are any."""
-    from quire.tls import Tls  # with msgspec, of which the command line needs nothing
+    with importing():  # msgspec, of which the command line needs nothing
+        from quire.tls import Tls
 
     files = {"cert": options.tls_cert, "key": options.tls_key, "ca": options.client_ca}
     return Tls(**files) if any(files.values()) else None

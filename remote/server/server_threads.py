@@ -8,20 +8,20 @@ from queue import SimpleQueue
 from quire.calls.wake_up import Condition, Thread
 from quire.remote.limits import IDLE_WORKERS, MAX_WORKERS
 
-Job = Callable[[], None]
+ServerJob = Callable[[], None]
 
 
-class Workers:
+class ServerThreads:
     """Up to `MAX_WORKERS` threads, of which `IDLE_WORKERS` stay when there is nothing to do."""
 
     def __init__(self, changed: Condition) -> None:
         """`changed` is notified when a job is done."""
         self._changed = changed
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[ServerJob | None] = SimpleQueue()
         self.count = 0  # of threads
         self.busy = 0  # jobs that are not done
 
-    def add(self, job: Job) -> None:
+    def add(self, job: ServerJob) -> None:
         """Have a thread do a job, which raises nothing."""
         with self._changed:
             self.busy += 1
