@@ -295,7 +295,8 @@ class ServedClient:
         return [found for found in (self._transaction, self._alone) if found is not None]
 
     def close(self) -> None:
-        """Roll back what is open (SS3)."""
+        """Roll back what is open (SS3); nothing is begun from here on."""
+        self.has_ended = True
         self._roll_back()
 
     def _roll_back(self) -> None:

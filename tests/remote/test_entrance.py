@@ -17,7 +17,7 @@ from quire.opening import open as open_store
 from quire.remote import JoinedStore, read_address
 from quire.remote.ownership.shared_store import SharedStore
 from tests.kit.actors import actor
-from tests.kit.waiting import eventually
+from tests.kit.waiting import SECONDS, eventually
 
 
 def _replace_by_another_owner_s(run: Path, stack: ExitStack) -> None:
@@ -104,6 +104,7 @@ def test_an_owner_that_nobody_can_reach(
         eventually(lambda: "remove it" in str(owner.status()["sharing"]["error"]))
         assert txn.get("work") is None  # on the connection that it has
         shutil.rmtree(place)
+        monkeypatch.setattr("quire.remote.client.connection.JOIN_SECONDS", SECONDS)
         assert joined.get("work") is None
     assert txn.state == "committed"
     assert joined.role == "joined"

@@ -16,7 +16,7 @@ from quire.remote.client.channel import Channel
 from tests.engine.interrupting import FEW, NAMES, SHOWN, Alarm, interrupt, prepared
 from tests.kit.actors import actor
 from tests.kit.children import child
-from tests.kit.waiting import eventually
+from tests.kit.waiting import SECONDS, eventually
 
 ROUNDS = [FEW, pytest.param(1000, marks=pytest.mark.long)]
 
@@ -221,7 +221,7 @@ def test_promise_2_signals_that_raise_while_a_store_is_opened_and_closed(
     assert count
     for thread in threading.enumerate():
         if thread.name.startswith("quire"):
-            thread.join(10)
+            thread.join(SECONDS)
     assert not [t.name for t in threading.enumerate() if t.name.startswith("quire")]
 
 
