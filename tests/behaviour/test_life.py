@@ -68,7 +68,7 @@ from quire.opening import open
 store = open(sys.argv[1])
 txn = store.transaction()
 txn.integration.put_block("small", encode_one(b"1"))
-txn._inner._send_ahead()
+txn._send_ahead()
 print("opened", flush=True)
 sys.stdin.readline()
 txn.commit(timeout=1000)

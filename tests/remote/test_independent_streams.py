@@ -494,8 +494,8 @@ def long_and_short(stream: RawStream, owner: Store, answers: int) -> int:
     """Long answers and puts at the same time; how many puts were answered before the last one."""
     owner.create_queue("long", kind="work")
     with owner.transaction() as txn:
-        txn.put_many("long", [random.Random(1).randbytes(1 << 18)] * 16)
-    browse = {"op": "browse", "arguments": {"source": "long", "start": 0, "max_messages": 16}}
+        txn.put_many("long", [random.Random(1).randbytes(1 << 17)] * 32)
+    browse = {"op": "browse", "arguments": {"source": "long", "start": 0, "max_messages": 32}}
     for number in range(1, answers + 1):
         stream.send(call(browse, stream=number))
 
@@ -529,7 +529,7 @@ def test_a_long_answer_lets_others_in(
     owner: Store, server: StoreServer, stream: RawStream, limits: Limits
 ) -> None:
     """CL6: answers of many frames are whole, and what is short is sent between their frames."""
-    limits(ANSWER_BYTES=1 << 18)
+    limits(ANSWER_BYTES=1 << 17)
     assert long_and_short(stream, owner, 6) > 0
 
 
