@@ -15,6 +15,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument, QueueDisabled
 from quire.reports.info import QueueInfo
 from tests.kit.messages import take
+from tests.kit.waiting import SECONDS
 
 OPTIONS: dict[str, Any] = {"segment_bytes": 4 << 20}
 CODE = """
@@ -126,7 +127,7 @@ def test_an_owner_without_the_code_stops_that_queue_only(
     """In words that name the type; what it holds is there again with the code."""
     quire.register_type("metered", Steered(is_volatile=is_volatile))
     with Store.open(store_path, **OPTIONS) as store:
-        store.create_queue("q", kind="work", type="metered", timed=True, ttl=0.001)
+        store.create_queue("q", kind="work", type="metered", timed=True, ttl=1000 * SECONDS)
         store.create_queue("plain", kind="work")
         store.put("q", b"x")
     registry.clear()
