@@ -235,7 +235,7 @@ def limits() -> Iterator[Limits]:
     """Sets limits to the end of a test, wherever they are used: `limits(CHUNK_BYTES=4096)`."""
     with ExitStack() as stack:
 
-        def limit(**values: float) -> None:
+        def limit(**values: float | dict[str, int]) -> None:
             stack.enter_context(limited(values))
 
         yield limit

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 class Limits(Protocol):
     """What the fixture `limits` is: `limits(CHUNK_BYTES=4096)` holds to the end of the test."""
 
-    def __call__(self, **values: float) -> None: ...
+    def __call__(self, **values: float | dict[str, int]) -> None: ...
 
 
 def _holders(values: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
