@@ -295,7 +295,7 @@ class AsyncStore:
 
 
 def open(path: str | os.PathLike[str], **options: Any) -> Beginning[AsyncStore]:
-    """Open the store at `path` as `quire.open` does, with the same options; await it.
+    """Open the store at `path`, or at a URL, as `quire.open` does, with the same options; await it.
 
     Or use it as `async with quire.aio.open(path) as store`. Raises what `quire.open` raises.
     """

@@ -1,4 +1,4 @@
-"""The forms of a store: embedded, joined, elected, over TLS, and twice through the API for asyncio.
+"""The forms of a store: embedded, joined, elected, over TLS; all but "joined" for asyncio, too.
 
 What a test of this folder shows with the fixture `store` holds for each of them. A run has it
 embedded and in one more form, which its seed draws (`tests/kit/drawn_items.py`).
@@ -18,7 +18,7 @@ from quire.errors import StoreClosed
 from quire.interface.store import Store as Interface
 from quire.opening import open as open_store
 from quire.remote import JoinedStore
-from tests.kit.behind_loop import joined_behind_loop, owned_behind_loop
+from tests.kit.behind_loop import joined_behind_loop, owned_behind_loop, tls_behind_loop
 from tests.kit.children import join
 from tests.kit.drawn_items import FORMS as NAMES
 from tests.kit.network import over_tls
@@ -111,10 +111,11 @@ FORMS: dict[str, Callable[[Store], AbstractContextManager[AnyStore]]] = {
     "asyncio": owned_behind_loop,
     "asyncio joined": lambda owner: joined_behind_loop(owner.path),
     "network": over_tls,
+    "asyncio network": tls_behind_loop,
 }
 assert tuple(FORMS) == NAMES
 # For `pytest.mark.parametrize("store", ..., indirect=True)`, where something holds for these only.
-JOINED = ["joined", "elected", "asyncio joined", "network"]
+JOINED = ["joined", "elected", "asyncio joined", "network", "asyncio network"]
 WITH_CALLBACKS = ["embedded", "joined", "elected", "network"]
 TOLD_AT_ONCE = ["embedded", "joined", "elected", "asyncio"]  # that a transaction was ended
 

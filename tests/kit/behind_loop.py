@@ -17,6 +17,7 @@ from quire.aio.pool import Pool
 from quire.aio.transaction import AsyncTransactionIntegration
 from quire.errors import StoreClosed
 from quire.interface.store import Store
+from tests.kit.network import certificates, listening
 
 R = TypeVar("R")
 
@@ -141,13 +142,24 @@ def behind_loop(opened: Callable[[], Coroutine[Any, Any, AsyncStore]]) -> Iterat
 
 
 @contextmanager
-def joined_behind_loop(path: str) -> Iterator[Any]:
+def joined_behind_loop(path: str, **options: Any) -> Iterator[Any]:
     """The store at the path, which somebody owns, opened for asyncio."""
 
     async def opened() -> AsyncStore:
-        return await quire.aio.open(path)
+        return await quire.aio.open(path, **options)
 
     with behind_loop(opened) as store:
+        yield store
+
+
+@contextmanager
+def tls_behind_loop(owner: Store) -> Iterator[Any]:
+    """An owned store, opened by a URL for asyncio."""
+    server, client = certificates()
+    with (
+        listening(owner, server) as entrance,
+        joined_behind_loop(entrance.urls[0], tls=client) as store,
+    ):
         yield store
 
 

@@ -26,7 +26,15 @@ import pytest
 from tests.kit.draws import drawn, share
 
 EMBEDDED = "embedded"
-FORMS = (EMBEDDED, "joined", "elected", "asyncio", "asyncio joined", "network")
+FORMS = (
+    EMBEDDED,
+    "joined",
+    "elected",
+    "asyncio",
+    "asyncio joined",
+    "network",
+    "asyncio network",
+)
 # Fixtures whose parameter is a form. A `pair` has a store in this form beside an embedded one.
 ARGUMENTS = ("store", "pair", "plain_store")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import quire
+import quire.aio
 from quire.engine import EmbeddedStore as Store
 from quire.errors import (
     CertificateRefused,
@@ -24,6 +26,7 @@ from quire.remote.limits import KEEP_ALIVE, MAX_HELLO_BYTES
 from quire.remote.server.network_entrance import NetworkEntrance, places_to_listen
 from quire.remote.wire.protocol import CALL, HEAD, MAGIC, greeting
 from quire.tls import Tls
+from tests.aio.test_waiting import in_line
 from tests.kit.certificates import Authority
 from tests.kit.limits import Limits
 from tests.kit.network import certificates, listening, over_tls
@@ -273,3 +276,25 @@ def test_a_get_that_waits_is_served_by_the_server_that_comes_back(owner: Store) 
             owner.put("jobs", b"at last")
             thread.join(SECONDS)
             assert [message.payload for message in found] == [b"at last"]
+
+
+def test_tasks_wait_at_the_server_that_comes_back(owner: Store) -> None:
+    """As threads do; each message is for one of them."""
+    server, client = certificates()
+    owner.create_queue("jobs", kind="work")
+
+    async def main(stack: ExitStack) -> None:
+        first = stack.enter_context(listening(owner, server))
+        async with quire.aio.open(first.urls[0], tls=client) as store:
+            tasks = [asyncio.create_task(store.get("jobs", SECONDS)) for _ in range(8)]
+            await in_line(store, "jobs", 8)
+            first.close()
+            for each in list(owner._server._connections.values()):  # type: ignore[attr-defined]
+                each.cut()
+            stack.enter_context(listening(owner, server, [f"localhost:{port_of(first)}"]))
+            owner.put_many("jobs", [b"%d" % n for n in range(8)])
+            found = await asyncio.gather(*tasks)
+            assert sorted(m.payload for m in found if m) == [b"%d" % n for n in range(8)]
+
+    with ExitStack() as stack:
+        asyncio.run(main(stack))
