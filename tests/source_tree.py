@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import os
 from functools import cache
 from pathlib import Path
@@ -49,8 +50,16 @@ def module_name(path: Path) -> str:
 
 @cache
 def parsed(text: str) -> ast.Module:
-    """The tree of a module, which nobody changes: many tests look at all of them."""
-    return ast.parse(text)
+    """The tree of a module, which nobody changes: many tests look at all of them.
+
+    It stays for good: garbage collection need not look at its many objects again and again.
+    """
+    gc.disable()
+    try:
+        return ast.parse(text)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @cache

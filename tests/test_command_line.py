@@ -330,7 +330,7 @@ def error_texts() -> Iterator[str]:
                     yield part.value
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 def test_each_call_that_an_error_names_has_a_command() -> None:
     """So the command line never tells its users to call something."""
     calls = {

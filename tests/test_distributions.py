@@ -87,7 +87,7 @@ def expected_files() -> set[str]:
     return {path.as_posix() for path in all_sources()} | typed
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 def test_wheel_holds_the_modules_of_the_tree(source_copy: Path, tmp_path: Path) -> None:
     """The wheel, one for all machines, has real copies of exactly the modules of the links."""
     with zipfile.ZipFile(wheel_of(source_copy, tmp_path)) as archive:

@@ -223,7 +223,7 @@ def test_of_the_tests_of_a_folder_some_are_drawn() -> None:
     assert sorted(itertools.chain(*runs)) == sorted(test for test in tests if not test.is_long)
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 def test_a_run_draws() -> None:
     """A run tells its seed, draws by it, and takes all where that is said."""
 

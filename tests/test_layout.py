@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -138,10 +139,11 @@ def twice(things: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return {thing: where for thing, where in places.items() if len(where) > 1}
 
 
+Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 KINDS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def code_of(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
+def code_of(definition: Definition) -> str:
     """The code of a function or a class, without docstrings; empty if its body is one line."""
     node = copy.deepcopy(definition)
     for each in ast.walk(node):
@@ -156,13 +158,19 @@ def helpers_twice(texts: Iterable[tuple[str, str]]) -> list[list[str]]:
 
     Two of the same code have the same name, so others are not looked at.
     """
-    by_name: dict[str, list[tuple[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, str]]] = {}
+    by_name: dict[str, list[tuple[Definition, str]]] = {}
     for text, place in texts:
         for node in parsed(text).body:
             if isinstance(node, KINDS):
                 by_name.setdefault(node.name, []).append((node, f"{place}: {node.name}"))
-    several = (each for found in by_name.values() if len(found) > 1 for each in found)
+    several = (each for found in by_name.values() for each in same_length(found))
     return [*twice((code, place) for node, place in several if (code := code_of(node))).values()]
+
+
+def same_length(found: list[tuple[Definition, str]]) -> list[tuple[Definition, str]]:
+    """Return those whose body has as many statements as that of another: others differ."""
+    lengths = [len(node.body) - (ast.get_docstring(node) is not None) for node, _ in found]
+    return [each for each, length in zip(found, lengths, strict=True) if lengths.count(length) > 1]
 
 
 def test_no_file_of_the_tests_has_the_name_of_another() -> None:

@@ -88,7 +88,7 @@ def folders(
     return made
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.parametrize(
     "number", range(len(RECIPES)), ids=[f"{page}-{n}" for n, (page, _, _) in enumerate(RECIPES)]
 )

@@ -92,7 +92,7 @@ def test_a_thousand_wait_for_one_source(store_path: str, role: str) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 def test_a_thousand_wait_for_as_many_sources(store_path: str, role: str) -> None:
     """In a joined store, too, with few threads and connections on both sides."""
 

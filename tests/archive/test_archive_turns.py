@@ -30,7 +30,7 @@ def own_objects(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "open_objects", vars(module)["open_objects"])
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.crash
 def test_all_schedules_ship_everything(seed: int, rounds: int) -> None:
     """[US1, US2, SH1, SH2, SH3, ME1, BK5] Invariants 4, 5 and 7, and the state at the end."""

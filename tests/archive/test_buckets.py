@@ -17,7 +17,7 @@ from tests.source_tree import ROOT
 SUITE = "tests/archive/bucket_suite.py"
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 def test_the_suite_of_object_stores() -> None:
     """It passes; what needs a server of S3 is left out without one, and says so.
 

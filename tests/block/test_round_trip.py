@@ -161,7 +161,7 @@ def shown(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @given(runs, st.sampled_from([1, 200, 400, 1 << 20]))
 def test_what_is_put_in_any_way_is_delivered(
     runs: list[tuple[str, list[Row]]], max_block_bytes: int

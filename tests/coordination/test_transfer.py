@@ -249,7 +249,7 @@ def test_a_coordinator_that_commits_too_early_is_caught(
         bank.look()
 
 
-@pytest.mark.cases(8)
+@pytest.mark.cases(12)
 @pytest.mark.parametrize(
     ("statement", "message"),
     [

@@ -45,7 +45,7 @@ def kill_again_and_again(path: str, kills: int, rng: random.Random, acknowledge:
         assert audit.look(acknowledged) > before, "nothing was committed: nothing was shown"
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.promise(1)
 @pytest.mark.promise(2)
 @pytest.mark.promise(3)
@@ -69,7 +69,7 @@ def test_a_hundred_kills_lose_nothing_and_leave_nothing_half(
     kill_again_and_again(store_path, MANY, rng, "after")
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.promise(14)
 @pytest.mark.crash
 def test_promise_14_kills_lose_nothing_that_is_not_synced(

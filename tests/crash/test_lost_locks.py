@@ -79,7 +79,7 @@ def lose_locks(path: str, rounds: int, rng: random.Random) -> None:
     assert found == []
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.promise(1)
 @pytest.mark.promise(11)
 @pytest.mark.crash

@@ -25,7 +25,7 @@ from quire.reports.info import CatalogItem
 from tests.engine.workload import PATH, new_machine, open_store
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 def test_many_queues_with_one_commit(os_store: Store) -> None:
     """Ten thousand names take one group of the journal; with one that is there, none is made."""
     store = os_store

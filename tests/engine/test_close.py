@@ -145,7 +145,7 @@ def test_promise_11_an_error_at_every_call_of_close(
     assert kind == "full" or told > 5
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.promise(11)
 @pytest.mark.parametrize("kind", ["open", "read", "list_directory"])
 @pytest.mark.parametrize("forever", [False, True])

@@ -98,7 +98,7 @@ def run_on_guarded_disk(seed: int, **options: Any) -> None:
     Workload(seed, checkpoint_bytes=100_000, **options)(env, oracle)
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.promise(10)
 @pytest.mark.parametrize("options", [{}, {"data_files": 3}, LARGE_PAGES], ids=str)
 def test_promise_10_pages_in_use_are_not_overwritten(
@@ -212,7 +212,7 @@ def test_canary_switches_before_the_checkpoint_is_durable(
         try_several(range(seed, seed + 20), points=30)
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 def test_canary_uses_released_pages_within_a_checkpoint(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

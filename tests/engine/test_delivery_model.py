@@ -54,7 +54,7 @@ def test_histories_that_have_differed() -> None:
     run_many(range(9_000_133, 9_000_134))
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_each_state_and_event_of_the_table_happens() -> None:
     """So the histories hold the engine to something."""

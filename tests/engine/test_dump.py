@@ -678,7 +678,7 @@ def fuzz(rng: random.Random, rounds: int) -> int:
     return found
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.fuzz
 @pytest.mark.promise(10)
 def test_fuzz_damaged_stores(rng: random.Random, rounds: int) -> None:

@@ -78,7 +78,7 @@ def _compare_slice() -> Counter[str]:
     return met
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.promise(2)
 @pytest.mark.promise(3)
 @pytest.mark.fuzz
@@ -104,7 +104,7 @@ def test_promise_2_whatever_the_limits_are_many_transactions_do_the_same(
         assert [way for way in WAYS if not met[way]] == []
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.fuzz
 @pytest.mark.parametrize(
     ("broken", "found"),

@@ -228,7 +228,7 @@ def furnished(seed: int) -> tuple[SimEnv, Oracle]:
     return env, oracle
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.promise(10)
 def test_promise_10_flipped_bits_are_never_delivered(seed: int, rounds: int) -> None:
     """A bit flipped in any file: all that is shown is right, or an error names what is damaged."""

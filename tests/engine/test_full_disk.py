@@ -73,7 +73,7 @@ def drain(store: Any, queue: str) -> list[int]:
 # On real file systems -----------------------------------------------------------------------------
 
 
-@pytest.mark.cases(6)
+@pytest.mark.cases(10)
 @pytest.mark.promise(5)
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def full_store(env: SimEnv, size: int = 3000, **options: Any) -> tuple[Store, Pr
     return store, producer
 
 
-@pytest.mark.cases(6)
+@pytest.mark.cases(10)
 @pytest.mark.promise(5)
 def test_promise_5_relieving_never_ends(seed: int) -> None:
     """Thousands of commits that free nothing: one of two subscriptions reads, and gives back."""
@@ -425,7 +425,7 @@ def check_drained(env: SimEnv, known: Known) -> None:
         assert store.admin.verify().ok
 
 
-@pytest.mark.cases(8)
+@pytest.mark.cases(12)
 @pytest.mark.promise(1, 2, 5, 8)
 @pytest.mark.parametrize(("step", "options"), [(1, {}), (4, {"data_files": 2})])
 def test_promise_1_2_5_8_power_failure_on_a_full_disk(

@@ -473,7 +473,7 @@ def test_a_hundred_queues_take_no_more(store_path: str) -> None:
     assert grown("put_many_queues", store_path, 600_000, 100) < 40
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.promise(9)
 @pytest.mark.parametrize("role", [pytest.param("get", marks=pytest.mark.long), "get_arrow"])
 def test_reading_takes_the_same_memory_whatever_there_is(role: str, store_path: str) -> None:

@@ -199,7 +199,7 @@ def run_many(seeds: range) -> None:
             raise
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.fuzz
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_no_limit_is_exceeded_and_only_limits_refuse(seed: int, rounds: int) -> None:

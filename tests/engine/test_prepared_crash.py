@@ -20,7 +20,7 @@ def caught(seed: int) -> None:
         try_several(range(seed, seed + 20), "prepared")
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 def test_nothing_is_caught_where_nothing_is_broken(seed: int) -> None:
     """What the canaries run first passes as it is."""
     try_several(range(seed, seed + 1), "prepared")

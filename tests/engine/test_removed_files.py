@@ -235,7 +235,7 @@ def open_and_remove(env: SimEnv, noted: Noted) -> None:
     store.close()
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 def test_a_file_is_delivered_once_whenever_the_power_fails(seed: int, rounds: int) -> None:
     """At every call: whether the removal survives, and which checkpoint, is left to chance."""
     cases = enumerate_crashes(

@@ -347,7 +347,7 @@ def test_a_small_store_shrinks(seed: int, options: dict[str, Any]) -> None:
     found.check_all(seed)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.promise(3, 8)
 @pytest.mark.usefixtures("small_slack")
 @pytest.mark.parametrize(("options", "beside"), [({}, 0.0), ({"data_files": 2}, 0.3)], ids=str)
@@ -407,7 +407,7 @@ def test_promise_8_recovered_again_and_again(seed: int) -> None:
     assert moved > 20_000
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.promise(11)
 @pytest.mark.usefixtures("small_slack")
 @pytest.mark.parametrize("fault", ["error", "full"])
@@ -509,7 +509,7 @@ def test_changes_while_blocks_are_copied(seed: int, what: str, nth: int) -> None
     found.check_all(seed)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.usefixtures("keen")
 @pytest.mark.parametrize("options", [{}, {"data_files": 3}], ids=str)
 def test_mixed_workloads(seed: int, rounds: int, options: dict[str, Any]) -> None:

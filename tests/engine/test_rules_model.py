@@ -581,7 +581,7 @@ def run_many(seeds: range) -> None:
         run(seed)
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.fuzz
 @pytest.mark.promise(1, 2)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

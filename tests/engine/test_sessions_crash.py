@@ -49,7 +49,7 @@ def take(store: Store, session: Session, number: int) -> None:
         txn.put("taken", reply.payload)
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.crash
 def test_canary_a_reply_that_is_taken_apart_is_caught(
     seed: int, monkeypatch: pytest.MonkeyPatch

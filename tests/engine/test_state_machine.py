@@ -445,7 +445,7 @@ def run(examples: int, steps: int, phases: tuple[Phase, ...] = tuple(Phase)) -> 
     )
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.promise(2)
 @pytest.mark.promise(3)
 @pytest.mark.promise(8)
@@ -455,7 +455,7 @@ def test_the_store_does_what_the_model_does(rounds: int) -> None:
     run(rounds * 4, 40)
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.fuzz
 @pytest.mark.parametrize("broken", ["lost reads", "lost order"])
 def test_a_broken_store_is_caught(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:

@@ -100,7 +100,7 @@ def test_other_bits_in_the_last_group(size: int, recycled: bool, bits: str) -> N
     flip(size, bits, 1, recycled=recycled)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 def test_no_power_failure_is_called_damage(seed: int, rounds: int) -> None:
     """JT1, JT2: whatever is left of a last group that was not acknowledged, it is cut."""
     tails = set()

@@ -153,7 +153,7 @@ def come_and_go(path: str, logs: Path, rng: random.Random, rounds: int) -> int:
     return len({event.more for event in events if event.what == "done"})
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.crash
 @pytest.mark.promise(1, 2, 12)
 def test_processes_come_and_go(

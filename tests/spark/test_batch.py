@@ -97,7 +97,7 @@ def test_what_a_queue_does_not_obey_is_refused(spark: SparkSession, store: Any) 
     assert store.get("work") is None
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 def test_compressed_fragments(spark: SparkSession, store: Any) -> None:
     """Tasks write compressed files, and tasks read them."""
     topic(store, "q")
@@ -167,7 +167,7 @@ def test_words_mean_what_is_there(spark: SparkSession, store: Any) -> None:
     open_yet.rollback()
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 def test_reads_beside_consumers(spark: SparkSession, store: Any) -> None:
     """Each read is of some moment: what it shows is whole, and nobody's taking breaks it."""
     store.create_queue("q", kind="work")

@@ -126,7 +126,7 @@ def check_content(store: Store, last: int) -> None:
         assert store.browse(queue, max_messages=1000).payloads() == wanted
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 def test_promise_1_2_power_failure_at_every_call_of_a_sink(
     seed: int, rounds: int, spread: int
 ) -> None:

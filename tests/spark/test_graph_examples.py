@@ -40,7 +40,7 @@ def test_every_example_is_shown_as_it_is() -> None:
         assert 'if __name__ == "__main__"' in source.partition(program.strip())[2]
 
 
-@pytest.mark.cases(6)
+@pytest.mark.cases(10)
 @pytest.mark.spark
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_prints_what_the_page_says(

@@ -95,7 +95,7 @@ def owned_elsewhere(store_path: str) -> Any:
     return open_or_serve(store_path, create=False)
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 def test_an_owner_killed_in_the_middle_of_a_commit(
     spark: SparkSession, store_path: str, tmp_path: Path, control: Path
 ) -> None:

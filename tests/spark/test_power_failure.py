@@ -228,7 +228,7 @@ def check(env: SimEnv, noted: Noted, spark: type[Spark] = Spark) -> None:
             assert found == expected
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("spark", [Spark, Unremembered])
 def test_promise_1_2_power_failure_of_store_and_checkpoint(
     seed: int, rounds: int, spark: type[Spark]

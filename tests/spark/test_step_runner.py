@@ -131,7 +131,7 @@ def test_many_poison_messages_pause_the_step(store: Any) -> None:
         assert store.queue("out").messages == 130
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 def test_a_share_of_one_never_pauses(store: Any) -> None:
     """Then all that fails is a dead letter, however much it is."""
     topic(store, "in", "out")

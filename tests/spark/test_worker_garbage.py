@@ -37,7 +37,7 @@ def test_a_worker_looks_at_its_modules_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert gc.get_freeze_count() > before
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 def test_other_processes_are_left_alone() -> None:
     """A program that has a session collects as it did."""
     leave_out_modules()
