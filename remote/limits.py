@@ -100,6 +100,7 @@ MAX_WAIT_SECONDS = 1e6  # of a socket; more is for ever
 OVERDUE_SECONDS = 1.0  # that the thread of overdue requests looks on where nothing waits
 LOOK_SECONDS = 1.0  # between two looks of an owner process at its store
 LONG_JOINED_SECONDS = 1.0  # a command has ended by then; who has not may be the next owner
+MAX_PREPARATION_SECONDS = 30.0  # by then who has joined can own the store without further imports
 HELLO_SECONDS = 5.0  # that a client waits for an owner's first answer
 ROLLBACK_SECONDS = 0.1  # beside the margin that every request has
 BACKLOG_PAUSE_SECONDS = 0.02  # until the next try, where as many wait as may

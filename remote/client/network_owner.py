@@ -10,7 +10,7 @@ from __future__ import annotations
 from quire.env import Env
 from quire.errors import CertificateRefused, ConnectionLost, QuireError
 from quire.limits import JOIN_POLL_SECONDS
-from quire.remote.limits import MAX_RECONNECT_SECONDS
+from quire.remote.limits import MAX_RECONNECT_SECONDS, MAX_WAIT_SECONDS
 from quire.remote.wire.address import urls_of
 from quire.tls import Tls
 
@@ -67,6 +67,11 @@ class NetworkOwner:
         """Seconds until the next try; a random part of twice as many as before."""
         self._pause = min(2 * self._pause, MAX_RECONNECT_SECONDS)
         return self._pause * (0.5 + self._env.random_u64() / (1 << 65))
+
+    @property
+    def preparation_seconds(self) -> float:
+        """Seconds from joining until `prepare`: it is never needed."""
+        return MAX_WAIT_SECONDS
 
     def prepare(self) -> None:
         """Nothing is to be loaded: this process owns no store of another machine."""

@@ -32,6 +32,7 @@ from quire.errors import InvalidArgument, StoreLocked
 from quire.libraries.late_imports import importing, load
 from quire.limits import JOIN_POLL_SECONDS
 from quire.remote.client import joining
+from quire.remote.limits import LONG_JOINED_SECONDS, MAX_PREPARATION_SECONDS
 from quire.remote.wire.address import read_address
 
 if TYPE_CHECKING:
@@ -106,6 +107,12 @@ class Election:
     def pause_seconds(self) -> float:
         """Seconds until the next try to own or join."""
         return JOIN_POLL_SECONDS
+
+    @property
+    def preparation_seconds(self) -> float:
+        """Seconds from joining until `prepare`, drawn."""
+        spread = MAX_PREPARATION_SECONDS - LONG_JOINED_SECONDS
+        return LONG_JOINED_SECONDS + spread * self._env.random_u64() / (1 << 64)
 
     def prepare(self) -> None:
         """Import now whatever owning a store needs."""

@@ -8,8 +8,9 @@ by this process: an owned store is lost to nobody.
 - What becomes of a call whose request is not answered, the table of `request_outcomes` says. Here
   its events are found.
 - ES5: whether the next owner is the same one is told by its epoch (OU2).
-- Who joins begins without the engine, most of the time of a process that begins. Who is still there
-  a second later loads it, for the day on which it owns the store.
+- Who joins begins without the engine, most of the time of a process that begins. Who stays loads it
+  later, for the day on which it owns the store: at a time that is drawn, so that processes which
+  joined together do not all do it at once.
 - In a process that was forked nothing is elected: the store object stays its parent's.
 - An owner that is there and does not answer is waited for in its channels (CH4), and no longer: it
   has the lock, so nobody takes over, and the call raises.
@@ -57,7 +58,6 @@ from quire.remote.client.request_outcomes import (
     progress_of,
     waits_for_owner,
 )
-from quire.remote.limits import LONG_JOINED_SECONDS
 
 if TYPE_CHECKING:
     from quire.remote.client.network_owner import NetworkOwner
@@ -83,7 +83,7 @@ class Succession(FailOver):
         self._trouble: Exception | None = None  # why this process cannot own the store
         self._watch = Thread(
             target=_watch,
-            args=(weakref.ref(self), session.connection, election.prepare),
+            args=(weakref.ref(self), session.connection, election),
             name="quire-elect",
         )
 
@@ -274,12 +274,12 @@ def _is_withdrawn() -> bool:
 def _watch(
     reference: weakref.ref[Succession],
     connection: OwnerConnection | None,
-    prepare: Callable[[], None],
+    election: Election | NetworkOwner,
 ) -> None:
     """The thread behind a store object; it does not keep it from being dropped."""
     while connection is not None:
-        if not connection.wait_for_end(LONG_JOINED_SECONDS):
-            prepare()  # not only when the owner ends: it may be another release's by then
+        if not connection.wait_for_end(election.preparation_seconds):
+            election.prepare()  # not only when the owner ends: it may be another release's by then
             connection.wait_for_end()
         policy = reference()
         connection = None if policy is None else policy.find_next_owner()

@@ -28,6 +28,8 @@ from quire.errors import (
 from quire.opening import connect, open_or_serve
 from quire.opening import open as open_store
 from quire.remote import notify, read_address
+from quire.remote.limits import LONG_JOINED_SECONDS, MAX_PREPARATION_SECONDS
+from quire.remote.ownership.election import Election
 from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.server.signals import SignalFlag
 from tests.kit.actors import actor
@@ -190,6 +192,13 @@ def test_who_joins_an_owner_does_without_the_engine(store_path: str) -> None:
         command = [sys.executable, "-c", code, store_path]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_processes_that_joined_together_prepare_at_different_times(store_path: str) -> None:
+    """Each draws when it loads the engine; none does it in its first second, all soon after."""
+    times = [Election(OsEnv(), store_path, {}).preparation_seconds for _ in range(50)]
+    assert all(LONG_JOINED_SECONDS <= each <= MAX_PREPARATION_SECONDS for each in times)
+    assert max(times) - min(times) > (MAX_PREPARATION_SECONDS - LONG_JOINED_SECONDS) / 2
 
 
 def test_a_killed_owner_process_is_replaced(served: str) -> None:
