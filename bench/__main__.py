@@ -40,6 +40,10 @@ BENCHMARKS = {
     "graph": ("graphs", "from queue to queue by Spark, beside Spark's Kafka connector"),
     "poison": ("graphs", "messages that a step of a graph fails with, beside empty Spark jobs"),
     "served": ("served", "transactions through a server: Redis, PostgreSQL and a floor beside it"),
+    "network": (
+        "served",
+        "a store at a port, with TLS and without, up to 256 clients, beside Redis and JetStream",
+    ),
     "finding": (
         "embedded",
         "messages found by id, template and selector among a million, beside SQLite",

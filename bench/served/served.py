@@ -60,7 +60,7 @@ class Crowd:
         self._process.stdin.flush()
         each: list[dict[str, float]] = json.loads(self._line())
         return {
-            "rate": sum(one["rate"] for one in each),
+            **{name: sum(one[name] for one in each) for name in ("rate", "count")},
             **{name: median(one[name] for one in each) for name in ("p50", "p99", "processor")},
         }
 

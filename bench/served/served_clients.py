@@ -2,14 +2,15 @@
 
 Redis: lists, by a client of its own over the socket, which sends what belongs together at once. A
 message that is moved is looked at first, then removed and put twice in one MULTI. PostgreSQL: a
-table for each queue, the statements prepared by psycopg.
+table for each queue, the statements prepared by psycopg. NATS: JetStream, by a client of its own.
 """
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -23,6 +24,8 @@ BATCH = 1_000
 class Client(Protocol):
     """A process's connection; each method is one durable transaction."""
 
+    batch: ClassVar[int]  # messages of `put_batch` and `get_batch`
+
     def put(self) -> object:
         """A message into the first queue."""
 
@@ -33,21 +36,25 @@ class Client(Protocol):
         """A message out of the first queue, and two into the second and the third."""
 
     def put_batch(self) -> object:
-        """`BATCH` messages into the first queue, as a list of bytes."""
+        """A batch of messages into the first queue, as a list of bytes."""
 
     def get_batch(self) -> object:
-        """`BATCH` messages out of the first queue."""
+        """A batch of messages out of the first queue."""
 
     def close(self) -> None: ...
 
 
 class QuireClient:
-    """Quire, joined."""
+    """Quire, joined: by a path, or a URL and the files of a certificate, a line each."""
+
+    batch: ClassVar[int] = BATCH
 
     def __init__(self, address: str, number: int) -> None:
         import quire
 
-        self._store = quire.open(address)
+        place, *files = address.split("\n")
+        tls = quire.Tls(ca=files[0], cert=files[1], key=files[2]) if files else None
+        self._store = quire.open(place, tls=tls)
         assert self._store.role == "joined"
         self._queues = [f"{name}-{number}" for name in "abc"]
         self._store.admin.create_queues(
@@ -100,9 +107,15 @@ class QuireClient:
 class RedisClient:
     """The protocol of Redis, as far as it is needed here."""
 
+    batch: ClassVar[int] = BATCH
+
     def __init__(self, address: str, number: int) -> None:
-        self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.connect(address)
+        if address.isdigit():  # a port
+            self._connection = socket.create_connection(("127.0.0.1", int(address)))
+            self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        else:
+            self._connection = socket.socket(socket.AF_UNIX)
+            self._connection.connect(address)
         first, second, third = (f"{name}-{number}".encode() for name in "abc")
         self._payload, payloads = as_list(1, 1)[0], as_list(BATCH, 1)
         self._put = command(b"RPUSH", first, self._payload)
@@ -204,6 +217,8 @@ MULTI, EXEC = command(b"MULTI"), command(b"EXEC")
 class PostgresClient:
     """psycopg; a lone statement commits by itself."""
 
+    batch: ClassVar[int] = BATCH
+
     def __init__(self, address: str, number: int) -> None:
         import psycopg
 
@@ -250,6 +265,8 @@ class PostgresClient:
 class FloorClient:
     """A client of as many round trips, and as many of them durable."""
 
+    batch: ClassVar[int] = BATCH
+
     def __init__(self, address: str, number: int) -> None:
         self._connection = socket.socket(socket.AF_UNIX)
         self._connection.connect(address)
@@ -277,9 +294,121 @@ class FloorClient:
         return self._connection.recv(65536)
 
 
+class NatsClient:
+    """The protocol of NATS, as far as JetStream needs it here: a work queue for each queue.
+
+    There are no transactions: what is moved is put, and acknowledged once the puts are.
+    """
+
+    batch: ClassVar[int] = 100  # each is synced alone
+
+    def __init__(self, address: str, number: int) -> None:
+        self._connection = socket.create_connection(("127.0.0.1", int(address)))
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._data = b""
+        self._payload, payloads = as_list(1, 1)[0], as_list(self.batch, 1)
+        self._inbox = b"_INBOX.%d" % number
+        self._connection.sendall(b'CONNECT {"verbose":false}\r\nSUB %s 1\r\n' % self._inbox)
+        stream, self._first, self._second, self._third = (
+            f"{name}-{number}" for name in ("stream", "a", "b", "c")
+        )
+        subjects = [self._first, self._second, self._third]
+        for name, request in {
+            f"STREAM.CREATE.{stream}": {"name": stream, "subjects": subjects, "storage": "file"},
+            f"CONSUMER.DURABLE.CREATE.{stream}.all": {
+                "stream_name": stream,
+                "config": {
+                    "durable_name": "all",
+                    "ack_policy": "explicit",
+                    "filter_subject": self._first,
+                    "max_ack_pending": 1000,
+                },
+            },
+        }.items():
+            answer = json.loads(self._ask(f"$JS.API.{name}", json.dumps(request).encode()))
+            assert "error" not in answer, answer
+        self._next = self._publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.all", b"1")
+        self._put = self._publish(self._first, self._payload)
+        self._put_batch = b"".join(self._publish(self._first, payload) for payload in payloads)
+
+    def put(self) -> object:
+        self._connection.sendall(self._put)
+        return self._answer()
+
+    def get(self) -> object:
+        payload, reply = self._take()
+        self._ask(reply, b"+ACK")
+        return payload
+
+    def move(self) -> object:
+        payload, reply = self._take()
+        self._connection.sendall(
+            self._publish(self._second, payload) + self._publish(self._third, payload)
+        )
+        self._answer()
+        self._answer()
+        return self._ask(reply, b"+ACK")
+
+    def put_batch(self) -> object:
+        self._connection.sendall(self._put_batch)
+        return [self._answer() for _ in range(self.batch)]
+
+    def get_batch(self) -> object:
+        return [self.get() for _ in range(self.batch)]
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _publish(self, subject: str, payload: bytes) -> bytes:
+        head = b"PUB %s %s %d\r\n" % (subject.encode(), self._inbox, len(payload))
+        return head + payload + b"\r\n"
+
+    def _ask(self, subject: str, payload: bytes) -> bytes:
+        self._connection.sendall(self._publish(subject, payload))
+        return self._answer()
+
+    def _answer(self) -> bytes:
+        return self._message()[0]
+
+    def _take(self) -> tuple[bytes, str]:
+        """A message, and where it is acknowledged."""
+        self._connection.sendall(self._next)
+        return self._message()
+
+    def _message(self) -> tuple[bytes, str]:
+        """The next message, and its subject for a reply."""
+        while True:
+            line = self._line()
+            kind, *words = line.split(b" ")
+            if kind == b"PING":
+                self._connection.sendall(b"PONG\r\n")
+            elif kind == b"MSG":
+                size = int(words[-1])
+                while len(self._data) < size + 2:
+                    self._receive()
+                payload, self._data = self._data[:size], self._data[size + 2 :]
+                return payload, words[2].decode() if len(words) == 4 else ""
+            else:
+                assert kind in (b"INFO", b"PONG"), line
+
+    def _line(self) -> bytes:
+        while b"\r\n" not in self._data:
+            self._receive()
+        line, _, self._data = self._data.partition(b"\r\n")
+        return line
+
+    def _receive(self) -> None:
+        data = self._connection.recv(1 << 20)
+        assert data, "nats-server has ended the connection"
+        self._data += data
+
+
 CLIENTS: dict[str, Callable[[str, int], Client]] = {
     "Quire": QuireClient,
+    "Quire TCP": QuireClient,
+    "Quire TLS": QuireClient,
     "Redis": RedisClient,
+    "NATS": NatsClient,
     "PostgreSQL": PostgresClient,
     "floor": FloorClient,
 }

@@ -85,7 +85,7 @@ def _repeat(
         if takes > there:
             for _ in range(max(1, takes * 2 // BATCH)):
                 client.put_batch()
-                there += BATCH
+                there += client.batch
             filling += clock() - now
             continue
         call()
@@ -94,6 +94,7 @@ def _repeat(
     elapsed = clock() - began - filling
     times.sort()
     return there, {
+        "count": len(times),
         "rate": len(times) / elapsed,
         "p50": median(times) * 1e6,
         "p99": times[len(times) * 99 // 100] * 1e6,

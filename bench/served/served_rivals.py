@@ -71,14 +71,16 @@ class RedisServer:
     name = "Redis"
     syncs = True
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        """`port`: on loopback, beside the Unix socket; 0: none."""
         program = shutil.which("redis-server")
         if program is None:
             raise FileNotFoundError("redis-server is not installed")
         folder.mkdir()
         self.address = str(folder / "redis.sock")
         settings = {
-            "port": "0", "unixsocket": self.address, "unixsocketperm": "600", "save": "",
+            "port": str(port), "bind": "127.0.0.1",
+            "unixsocket": self.address, "unixsocketperm": "600", "save": "",
             "appendonly": "yes" if self.syncs else "no", "appendfsync": "always",
             "dir": str(folder), "auto-aof-rewrite-percentage": "0",
         }  # fmt: skip

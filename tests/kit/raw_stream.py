@@ -30,14 +30,15 @@ from quire.remote.wire.protocol import (
     spoken_versions,
 )
 from quire.remote.wire.sockets import connect
+from quire.tls import Tls
 from tests.kit.waiting import SECONDS
 
 
 class RawStream:
     """Opened with a correct greeting and hello, unless `hello` is given: bytes to begin with."""
 
-    def __init__(self, url: str, hello: bytes | None = None) -> None:
-        self.socket = connect(place_of(url), SECONDS)
+    def __init__(self, url: str, hello: bytes | None = None, tls: Tls | None = None) -> None:
+        self.socket = connect(place_of(url, tls), SECONDS)
         self.send(good_hello() if hello is None else hello)
         self.hello: Frame | None = None
         self._streams = count(1)  # of those that `request` makes
