@@ -133,6 +133,11 @@ class EmbeddedStore(StoreLife, StoreObject):
 
     # Queues
 
+    def own_name(self, name: str) -> str | None:
+        """Return the name of the queue that is called so, by an alias too; None: there is none."""
+        found = self._by_name.get(name)
+        return None if found is None else found.name
+
     @open_call
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         self._state().queue(name)

@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from quire.errors import LockTimeout as LockTimeout
     from quire.errors import NobodyReads as NobodyReads
     from quire.errors import NoRoom as NoRoom
+    from quire.errors import NotAllowed as NotAllowed
     from quire.errors import NotFound as NotFound
     from quire.errors import ObjectNotFound as ObjectNotFound
     from quire.errors import OutboxMismatch as OutboxMismatch
@@ -232,6 +233,7 @@ else:
             "KeyHeld",
             "LockTimeout",
             "NoRoom",
+            "NotAllowed",
             "NobodyReads",
             "NotFound",
             "ObjectNotFound",

@@ -30,6 +30,7 @@
     │   │   └── ArchiveFull                         too much waits to be shipped to the archive, and puts wait for that
     │   └── StateFull                           the limit on a name's, or on all, key-values does not admit it
     ├── QueueDisabled                     the queue is stopped for puts, or for gets
+    ├── NotAllowed                        the user of a served store has no right to do that, or is not known
     ├── TransactionError
     │   ├── TransactionClosed             the transaction has ended already
     │   ├── TransactionTimeout (TimeoutError)   it was rolled back because it was open for too long
@@ -136,6 +137,13 @@ class QueueExists(AlreadyExists):
 
 class QueueDisabled(QuireError):
     """The queue is stopped for puts, or for gets: `alter_queue` with `puts` or `gets` says so."""
+
+
+class NotAllowed(QuireError):
+    """The user has no right to do this, or the server does not let this user in.
+
+    It names the right that is missing. Nothing was changed.
+    """
 
 
 class QueueInUse(Conflict):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from quire.tls import Tls
 
     from .interface.store import Store
+    from .remote.access.user_access import UserAccess
     from .remote.ownership.election import Election
     from .remote.ownership.shared_store import SharedStore
     from .remote.server.network_entrance import NetworkEntrance
@@ -52,6 +53,7 @@ def open(
     share: bool = True,
     background: bool = True,
     tls: Tls | None = None,
+    token: str | None = None,
     **options: Any,
 ) -> Store:
     """Open the store at `path`: own it, or join its owner.
@@ -62,8 +64,10 @@ def open(
 
     The URL "quire://host:port" in place of a path is a store that another machine serves (`quire
     serve --listen`): it is joined, over TLS with the certificates that `tls` names, and joined
-    again whenever the connection is lost; "quire://host:port,host2:port2" tries each in turn. Of
-    the other arguments only the option `call_timeout` goes with it. See docs/network.md.
+    again whenever the connection is lost; "quire://host:port,host2:port2" tries each in turn.
+    `token`: by which a server with users knows this one; without it QUIRE_TOKEN, or the line of the
+    server in ~/.config/quire/tokens. Of the other arguments only the option `call_timeout` goes
+    with it. See docs/network.md.
 
     The path ":memory:" is a store in the memory of this process, which is gone when it is
     closed: nobody else can join it, and nothing of it is on a disk, of queues that are durable
@@ -74,12 +78,13 @@ def open(
     process is the owner.
 
     Raises StoreNotFound, StoreLocked, StoreCorrupt, StoreVersion, StoreFailed, InvalidArgument; of
-    a URL ConnectionLost, CertificateRefused, InvalidArgument.
+    a URL ConnectionLost, CertificateRefused, NotAllowed, InvalidArgument.
     """
     if isinstance(path, str) and path.startswith(_NETWORK):
-        return _open_over_network(path, tls, env, share=share, options=options)
-    if tls is not None:
-        raise InvalidArgument(f"{path!r:.200} goes without tls: it is for quire://host:port")
+        return _open_over_network(path, tls, token, env, share=share, options=options)
+    if tls is not None or token is not None:
+        name = "token" if tls is None else "tls"
+        raise InvalidArgument(f"{path!r:.200} goes without {name}: it is for quire://host:port")
     if path == IN_MEMORY:
         return _open_in_memory(env, create=create, background=background, **options)
     path = checked_path(path)
@@ -138,7 +143,13 @@ def another_users(path: str, private: str) -> str:
 
 
 def _open_over_network(
-    url: str, tls: object, env: Env | None, *, share: bool, options: dict[str, Any]
+    url: str,
+    tls: object,
+    token: str | None,
+    env: Env | None,
+    *,
+    share: bool,
+    options: dict[str, Any],
 ) -> Store:
     """The store that is served there."""
     machine = check_env(env)
@@ -146,15 +157,16 @@ def _open_over_network(
     if options or not share or not isinstance(machine, OsEnv):
         names = ", ".join(options) or ("env" if share else "share")
         raise InvalidArgument(
-            f"{names}: a store behind a URL is joined as it is: give tls and call_timeout alone"
+            f"{names}: a store behind a URL is joined as it is: give tls, token, call_timeout"
         )
     with importing():
         from .remote.client.joined_store import JoinedStore
+        from .remote.client.known_tokens import token_for
         from .remote.client.network_owner import NetworkOwner
         from .remote.ownership.succession import Succession
 
     keep_standard_descriptors()
-    owner = NetworkOwner(machine, url, _checked_tls(tls), call_timeout)
+    owner = NetworkOwner(machine, url, _checked_tls(tls), call_timeout, token_for(url, token))
 
     def join() -> Store:
         session = owner.join()
@@ -164,21 +176,32 @@ def _open_over_network(
 
 
 def connect(
-    url: str, call_timeout: float = DEFAULT_CALL_TIMEOUT, *, tls: Tls | None = None
+    url: str,
+    call_timeout: float = DEFAULT_CALL_TIMEOUT,
+    *,
+    tls: Tls | None = None,
+    token: str | None = None,
 ) -> JoinedStore:
     """The store whose owner listens at `url`: quire+unix:///path, or quire://host:port.
 
     `call_timeout`: seconds that an owner which does not answer is waited for. `tls`: the
-    certificates for a port, without which it is one of this machine. Raises ConnectionLost if
-    nobody answers there, CertificateRefused, and InvalidArgument for what is no such URL.
+    certificates for a port, without which it is one of this machine; `token`: as for `open`. Raises
+    ConnectionLost if nobody answers there, CertificateRefused, NotAllowed, and InvalidArgument for
+    what is no such URL.
     """
     with importing():
         from quire.remote import JoinedStore
 
+        from .remote.client.known_tokens import token_for
+
     checked = check_seconds(call_timeout)
+    is_network = isinstance(url, str) and url.startswith(_NETWORK)
+    known = token_for(url, token) if is_network else None
+    if known is None and token is not None:
+        raise InvalidArgument(f"{url!r:.200} goes without token: it is for quire://host:port")
     keep_standard_descriptors()
     return made(
-        lambda: JoinedStore.connect(url, call_timeout=checked, tls=_checked_tls(tls)),
+        lambda: JoinedStore.connect(url, call_timeout=checked, tls=_checked_tls(tls), token=known),
         JoinedStore.close,
     )
 
@@ -215,6 +238,7 @@ def serve(
     listen: Sequence[str] = (),
     tls: Tls | None = None,
     insecure: bool = False,
+    users: str | None = None,
     grace: float = 0.0,
     say: Callable[[str], None] | None = None,
     **options: Any,
@@ -224,6 +248,8 @@ def serve(
     `listen`: "host:port" of ports at which it is served to other machines, too, over TLS: `tls`
     names the certificate and key of this server and, as `ca`, the authority of its clients, who
     must have a certificate of it; on loopback `ca` may be left out, and with `insecure` TLS.
+    `users`: the file of those who are let in at these ports, each with his rights; `ca` may be left
+    out then. It is read again when it changes.
     `grace`: seconds that open transactions of clients have to end after the signal, while no
     further ones are begun.
 
@@ -245,7 +271,7 @@ def serve(
     env = OsEnv()
     say = say or _log.info
     grace = check_seconds(grace) if grace else 0.0
-    network = _entrance(listen, _checked_tls(tls), insecure=insecure)
+    network = _entrance(env, listen, _checked_tls(tls), users, insecure=insecure)
     election = Election(env, path, options, owner="quire serve")
     with (
         closing(network) if network is not None else nullcontext(),
@@ -264,16 +290,28 @@ def serve(
             )
 
 
-def _entrance(listen: Sequence[str], tls: Tls | None, *, insecure: bool) -> NetworkEntrance | None:
+def _entrance(
+    env: Env, listen: Sequence[str], tls: Tls | None, users: str | None, *, insecure: bool
+) -> NetworkEntrance | None:
     """Bind the ports, before anybody is made to wait. Raises InvalidArgument, RemoteError."""
     if not listen:
-        if tls is not None or insecure:
-            raise InvalidArgument("certificates, or none, are for a port: give listen, too")
+        if tls is not None or insecure or users is not None:
+            raise InvalidArgument("certificates, or none, and users are for a port: give listen")
         return None
     with importing():
         from .remote.server.network_entrance import NetworkEntrance, places_to_listen
 
-    return NetworkEntrance(places_to_listen(listen, tls, insecure=insecure))
+    has_users = users is not None
+    places = places_to_listen(listen, tls, insecure=insecure, has_users=has_users)
+    return NetworkEntrance(places, None if users is None else _access(env, users))
+
+
+def _access(env: Env, users: str) -> UserAccess:
+    """Read the file of users. Raises NotFound, InvalidArgument."""
+    with importing():
+        from .remote.access.user_access import UserAccess
+
+    return UserAccess(env, users)
 
 
 def _in_turn(store: Store, end: SignalFlag, say: Callable[[str], None]) -> SharedStore | None:

@@ -120,3 +120,14 @@ RESTART_SECONDS = 1.0  # after the end of one, twice as long after each that has
 MAX_RESTART_SECONDS = 60.0
 SILENT_SECONDS = 300.0  # that one may not call: longer than all tries of a request, twice
 LAST_SHIPPING_SECONDS = 5.0  # that the close of a store waits for what is not shipped yet
+
+# --- users of a served store ---
+
+MAX_USERS_FILE_BYTES = 16 << 20  # 20,000 users with some rights each
+MAX_TOKENS_OF_USER = 2  # the one in use, and the one that is to follow it
+MAX_GRANT_NAME = 250  # characters; names have at most 200
+MAX_KEPT_ANSWERS = 10_000  # whether a user has a right; then they are found anew
+USERS_CHANGE_SECONDS = 10.0  # that a command waits for another one that changes the file
+USERS_POLL_SECONDS = 0.05
+USERS_LOOK_SECONDS = 0.4  # between two looks of a server at the file: a change holds in a second
+MAX_TOKENS_FILE_BYTES = 1 << 20

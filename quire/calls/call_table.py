@@ -10,6 +10,9 @@ the store of this process has a handler for each, a joined one sends the row.
 
 - TC1: only what is a row can be asked for. Arguments that a row does not name are passed over, and
   what is left out has its default; so a client of another release may know more, or less.
+- TC2: a row says which rights a user must have on what its arguments name ("put queue:queue"), or
+  that there is nothing to protect (""); `quire.remote.access` reads that. It also says which names
+  its result shows. A row that says nothing about rights may not be served to users.
 """
 
 from __future__ import annotations
@@ -52,22 +55,43 @@ class Facts(NamedTuple):
     of_one_owner: bool = False  # it names a transaction by a number, which the next owner lacks
     held: bool = False  # what it makes may end with its client, whom the owner tells as `holder`
     long: bool = False  # handlers of signals run in it, where the owner makes it
+    needs: str | None = None  # the rights that a user must have (TC2)
+    shows: str = ""  # what of its result is shown to users who may see it
 
 
 @overload
 def look(method: F) -> F: ...
 @overload
-def look(*, of_one_owner: bool = False, long: bool = False) -> Callable[[F], F]: ...
-def look(method: Any = None, *, of_one_owner: bool = False, long: bool = False) -> Any:
+def look(
+    *,
+    of_one_owner: bool = False,
+    long: bool = False,
+    needs: str | None = None,
+    shows: str = "",
+) -> Callable[[F], F]: ...
+def look(
+    method: Any = None,
+    *,
+    of_one_owner: bool = False,
+    long: bool = False,
+    needs: str | None = None,
+    shows: str = "",
+) -> Any:
     """A call that changes nothing."""
-    return _marked(method, Facts(False, True, of_one_owner=of_one_owner, long=long))
+    facts = Facts(False, True, of_one_owner=of_one_owner, long=long, needs=needs, shows=shows)
+    return _marked(method, facts)
 
 
 @overload
 def change(method: F) -> F: ...
 @overload
 def change(
-    *, again: bool = False, queues: str = "", of_one_owner: bool = False, held: bool = False
+    *,
+    again: bool = False,
+    queues: str = "",
+    of_one_owner: bool = False,
+    held: bool = False,
+    needs: str | None = None,
 ) -> Callable[[F], F]: ...
 def change(
     method: Any = None,
@@ -76,19 +100,21 @@ def change(
     queues: str = "",
     of_one_owner: bool = False,
     held: bool = False,
+    needs: str | None = None,
 ) -> Any:
     """A call that changes something. `queues`: the names of arguments, between blanks."""
     names = tuple(queues.split())
-    return _marked(method, Facts(True, again, names, of_one_owner=of_one_owner, held=held))
+    facts = Facts(True, again, names, of_one_owner=of_one_owner, held=held, needs=needs)
+    return _marked(method, facts)
 
 
 @overload
 def step(method: F) -> F: ...
 @overload
-def step(*, waits: bool = False) -> Callable[[F], F]: ...
-def step(method: Any = None, *, waits: bool = False) -> Any:
+def step(*, waits: bool = False, needs: str | None = None) -> Callable[[F], F]: ...
+def step(method: Any = None, *, waits: bool = False, needs: str | None = None) -> Any:
     """A part of an open transaction, which takes effect with its commit."""
-    return _marked(method, Facts(False, False, waits=waits))
+    return _marked(method, Facts(False, False, waits=waits, needs=needs))
 
 
 def _marked(method: Any, facts: Facts) -> Any:

@@ -34,6 +34,8 @@ JSON: Final = argument("--json", action="store_true", help="as JSON")
 
 ARCHIVE: Final = ("URL", "the archive: a directory, or the URL of an object store")
 
+USERS: Final = ("FILE", "the file of users, which quire serve --users has")
+
 
 class Command(NamedTuple):
     """A command; `quire NAME PATH ...`."""

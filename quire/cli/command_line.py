@@ -14,7 +14,7 @@ from typing import Final, NoReturn
 from quire import __version__
 from quire.definitions.near_names import nearest
 
-from .command import ARCHIVE, Command, ExitStatus
+from .command import ARCHIVE, USERS, Command, ExitStatus
 from .command_table import NAMES, SUBJECTS, command_named
 
 _NUMBER: Final = re.compile(r"-\d+\.?\d*|-\.\d+")
@@ -75,7 +75,7 @@ class CommandParser(argparse.ArgumentParser):
         self.set_defaults(run=command.run, command=command.name)
         place, text = command.place
         self.add_argument("path", metavar=place, help=text)
-        if place != ARCHIVE[0]:
+        if place not in (ARCHIVE[0], USERS[0]):
             self.add_argument(
                 "--network-file-system",
                 action="store_true",

@@ -20,8 +20,12 @@ from .commands import (
     serving,
     subscriptions,
     transactions,
+    users,
 )
 
+_OF_USERS: Final = (
+    "user add, user rm, user ls, user grant, user revoke, user token, user lock, user unlock"
+)
 # By subject: modules, and the names of the commands in each.
 SUBJECTS: Final[dict[str, tuple[tuple[ModuleType, str], ...]]] = {
     "queues": (
@@ -48,6 +52,7 @@ SUBJECTS: Final[dict[str, tuple[tuple[ModuleType, str], ...]]] = {
             "archive set, archive show, archive off, archive ship, backup, backups, restore",
         ),
     ),
+    "users of a served store": ((users, _OF_USERS),),
     "graphs of steps on Spark": (
         (
             graphs,

@@ -59,14 +59,14 @@ class Integration(Subject, path="integration"):
         """A number of 64 bits, drawn when the store was made."""
         return self._of.store_id
 
-    @look
+    @look(needs="browse queue:name")
     def positions(self, name: str) -> tuple[int, int]:
         """(the first position that is kept, the position that the next message gets).
 
         A position is a message's number in its queue's commit order, from 0. Raises QueueNotFound.
         """
 
-    @look
+    @look(needs="browse queues:names")
     def positions_many(self, names: Iterable[str]) -> dict[str, tuple[int, int]]:
         """The positions of many queues, by name, at one point of the commit order.
 
@@ -92,7 +92,7 @@ class Integration(Subject, path="integration"):
         checked = start_places.checked_starts(subscription, starts)
         return self._of.make_subscriptions(subscription, checked, exclusive, durable, where)
 
-    @look
+    @look(needs="", shows="by_queue")
     def put_priorities(self) -> dict[str, int]:
         """Return the priorities that queues grant to messages put without one, by queue.
 
@@ -104,7 +104,7 @@ class Integration(Subject, path="integration"):
         """The last version committed for the key (see `Transaction.enter`); None: none was."""
         return self.ledger_many([check_key(key)]).get(key)
 
-    @look
+    @look(needs="browse states:keys")
     def ledger_many(self, keys: Iterable[str]) -> dict[str, int]:
         """The last versions of many keys, in one call; without those for which none was committed.
 
@@ -128,7 +128,7 @@ class Integration(Subject, path="integration"):
         """
         return self.lease_many([(queue, start, end)], seconds, gaps)[0]
 
-    @change(again=True)
+    @change(again=True, needs="admin store")
     def lease_many(
         self,
         ranges: Iterable[tuple[str, int, int]],
@@ -141,7 +141,7 @@ class Integration(Subject, path="integration"):
         them. `seconds` and `gaps` as for `lease`. Raises as `lease`.
         """
 
-    @change(again=True)
+    @change(again=True, needs="admin store")
     def lease_state(self, seconds: Duration = DEFAULT_LEASE_SECONDS) -> StateLease:
         """Keep all that the store holds durably now in place, as it is at one moment.
 
@@ -151,15 +151,15 @@ class Integration(Subject, path="integration"):
         store in memory, which has no files.
         """
 
-    @change(again=True)
+    @change(again=True, needs="admin store")
     def renew_lease(self, lease_id: int, seconds: Duration = DEFAULT_LEASE_SECONDS) -> None:
         """Let a lease last so many seconds from now. Raises PositionLost if it has ended."""
 
-    @change(again=True)
+    @change(again=True, needs="admin store")
     def end_lease(self, lease_id: int) -> None:
         """End a lease; nothing happens if it has ended already."""
 
-    @change(again=True)
+    @change(again=True, needs="admin store")
     def ship(self, report: ShippingReport | None = None) -> ShippingState:
         """Tell the owner how far the archive has the store's records, and return what is next.
 
@@ -169,7 +169,7 @@ class Integration(Subject, path="integration"):
         journal does not have.
         """
 
-    @change(again=True)
+    @change(again=True, needs="admin store")
     def archive_boundary(self, place: int) -> None:
         """Note durably that the archive's entries up to this place are not needed any more.
 
@@ -223,7 +223,7 @@ class TransactionIntegration(Protocol):
         transaction has it, StoreCorrupt if it is missing or damaged, and what `put` raises.
         """
 
-    @step
+    @step(needs="get sources:positions")
     def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
         """`Transaction.read_to` of many sources, each with its position; with an error, of none.
 

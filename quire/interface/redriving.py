@@ -66,7 +66,7 @@ class Redrives(Protocol):
     ) -> Messages:
         """Messages, which are not taken."""
 
-    @change
+    @change(needs="get source:source, put letters:to")
     def put_back(
         self,
         source: str,

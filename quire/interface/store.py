@@ -207,7 +207,11 @@ class Store(Protocol):
                     raise
                 raise unknown from None
 
-    @change(again=True, queues="name")
+    @change(
+        again=True,
+        queues="name",
+        needs="manage queue:name, put dead_letter_of:name",
+    )
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         """Change limits and properties of a queue, online and durably; as it is then.
 
@@ -217,7 +221,7 @@ class Store(Protocol):
         delivered so from then on. Raises QueueNotFound, InvalidArgument.
         """
 
-    @change(queues="name")
+    @change(queues="name", needs="manage queue:name")
     def drop_queue(self, name: str) -> None:
         """Remove a queue with all its messages and subscriptions, durably.
 
@@ -227,7 +231,7 @@ class Store(Protocol):
         InvalidArgument for an alias, StoreCorrupt if it cannot be told what it holds.
         """
 
-    @look
+    @look(needs="see queues:names", shows="queues")
     def queues(self, names: Iterable[str] | None = None) -> list[QueueInfo]:
         """All queues, by name; or those of the names, in their order.
 
@@ -282,7 +286,7 @@ class Store(Protocol):
         starts = {check_name(queue, "queue"): start}
         return self.integration.subscribe_many(subscription, starts, exclusive, durable, where)[0]
 
-    @change
+    @change(needs="manage queue:queue")
     def unsubscribe(self, queue: str, subscription: str) -> None:
         """Remove a subscription, durably; what only it had not read goes.
 
@@ -290,7 +294,7 @@ class Store(Protocol):
         messages of it.
         """
 
-    @look
+    @look(needs="browse queue:queue")
     def subscriptions(self, queue: str) -> list[SubscriptionInfo]:
         """The subscriptions of a topic, by name; of a work queue the built-in one, named "".
 
@@ -317,7 +321,7 @@ class Store(Protocol):
         durable a second later, or with the next durable commit, or `sync` (docs/handling.md).
         """
 
-    @change(again=True)
+    @change(again=True, needs="")
     def sync(self) -> None:
         """Wait until all that was committed before is durable, with `durable=False` too.
 
@@ -483,7 +487,7 @@ class Store(Protocol):
         options = consumer.ConsumerOptions.of(source, max_messages, timeout, ack, where)
         return consumer.Consumer(self, options)
 
-    @look
+    @look(needs="browse source:source")
     def browse(
         self,
         source: str,
@@ -544,7 +548,7 @@ class Store(Protocol):
 
     # Care
 
-    @look
+    @look(needs="admin store")
     def status(self) -> Status:
         """Numbers on everything, as plain values that JSON can hold. Sizes in bytes."""
 

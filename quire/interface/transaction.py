@@ -187,7 +187,7 @@ class Transaction(Protocol):
 
     # Getting
 
-    @step(waits=True)
+    @step(waits=True, needs="get source:source")
     def get(
         self,
         source: str,
@@ -212,7 +212,7 @@ class Transaction(Protocol):
         InvalidArgument, InvalidSelector.
         """
 
-    @step(waits=True)
+    @step(waits=True, needs="get source:source")
     def get_many(
         self,
         source: str,
@@ -241,7 +241,7 @@ class Transaction(Protocol):
 
     # Looking
 
-    @step(waits=True)
+    @step(waits=True, needs="get source:source")
     def read_many(
         self,
         source: str,
@@ -279,7 +279,7 @@ class Transaction(Protocol):
         chosen = lookup.where_of(id, where)
         return lookup.first_of(self.read_many(source, 1, timeout, where=chosen, hold=hold))
 
-    @step
+    @step(needs="browse source:source")
     def browse(
         self,
         source: str,
@@ -300,7 +300,7 @@ class Transaction(Protocol):
         `Store.browse`.
         """
 
-    @step(waits=True)
+    @step(waits=True, needs="browse source:source")
     def describe(
         self,
         source: str,
@@ -325,7 +325,7 @@ class Transaction(Protocol):
         found = self.describe(source, 1, timeout, where=lookup.check_key_of(id))
         return found[0] if found else None
 
-    @step(waits=True)
+    @step(waits=True, needs="browse source:source")
     def count(
         self, source: str, timeout: Duration | None = 0.0, *, where: lookup.Where | None = None
     ) -> int:
@@ -343,7 +343,7 @@ class Transaction(Protocol):
         """
         return bool(self.describe(source, 1, timeout, where=where))
 
-    @step(waits=True)
+    @step(waits=True, needs="get source:source")
     def remove(self, source: str, id: lookup.MessageKey, timeout: Duration | None = 0.0) -> bool:
         """Take a message away by its id, without looking at it; whether it was there.
 
@@ -376,7 +376,7 @@ class Transaction(Protocol):
         by `reject` or `unget`.
         """
 
-    @step
+    @step(needs="get source:source")
     def get_delayed(
         self, source: str, message_id: int, *, to_change: bool = False
     ) -> Message | None:
@@ -391,7 +391,7 @@ class Transaction(Protocol):
         Raises as `get`.
         """
 
-    @step
+    @step(needs="")
     def unget(self) -> None:
         """Give back what the latest get, get_many or get_arrow took, as if it had not been called.
 
@@ -401,7 +401,7 @@ class Transaction(Protocol):
         took something. What was rejected since is not given back twice. Raises TransactionClosed.
         """
 
-    @step
+    @step(needs="")
     def reject(
         self, message: Message, reason: str = "", delay: Duration | Retry | None = None
     ) -> None:
@@ -423,7 +423,7 @@ class Transaction(Protocol):
         """
         self.integration.read_to_many({check_source(source): position})
 
-    @step(waits=True)
+    @step(waits=True, needs="get source:source")
     def seek(self, source: str, to: start_places.Start, timeout: Duration = 0.0) -> None:
         """Move a subscription, back or forward, when this transaction commits.
 
@@ -445,7 +445,7 @@ class Transaction(Protocol):
 
     # State
 
-    @step
+    @step(needs="browse state:name")
     def get_value(self, name: str, key: str) -> bytes | None:
         """A value of a state; None: there is none.
 
@@ -470,7 +470,7 @@ class Transaction(Protocol):
 
     # Ending
 
-    @step
+    @step(needs="")
     def extend(self, seconds: Duration) -> None:
         """Let it stay open for so many seconds from now on, if it would be rolled back sooner.
 
@@ -533,14 +533,14 @@ class Transaction(Protocol):
 class Streaming(Transaction, Moving, Protocol):
     """A transaction, with what moving messages and putting streams need."""
 
-    @step
+    @step(needs="")
     def mark_moved(self, messages: Iterable[Message]) -> None:
         """These are about to be put elsewhere.
 
         Raises InvalidArgument where one was not got, is given back already, or is moved already.
         """
 
-    @step
+    @step(needs="")
     def unmark_moved(self) -> None:
         """Take back the latest mark."""
 

@@ -43,6 +43,7 @@ from .overdue_requests import overdue
 from .request_outcomes import OwnerEvent, Request, RequestAction, RequestProgress, action_of
 
 if TYPE_CHECKING:
+    from quire.remote.access.tokens import UserToken
     from quire.tls import Tls
 
 _connections: Final[weakref.WeakSet[OwnerConnection]] = weakref.WeakSet()
@@ -58,6 +59,7 @@ class OwnerConnection:
         epoch: str | None = None,
         call_timeout: float = DEFAULT_CALL_TIMEOUT,
         tls: Tls | None = None,
+        token: UserToken | None = None,
     ) -> None:
         """Connect to the owner at `url`, and to no other than that of `epoch`, if it is given.
 
@@ -67,6 +69,7 @@ class OwnerConnection:
         self.url = url
         self._place = place_of(url, tls)
         self._expected_epoch = epoch
+        self._token = token
         self._call_timeout = call_timeout
         self._process_id = os.getpid()
         self._is_forked = False  # it is the parent's
@@ -294,6 +297,7 @@ class OwnerConnection:
 
     def _hello(self, role: Role) -> Header:
         return {
+            **({} if self._token is None else {"token": self._token.text}),
             "op": "hello",
             "role": role.value,
             "epoch": self._expected_epoch,

@@ -51,6 +51,7 @@ from .request_outcomes import (
 )
 
 if TYPE_CHECKING:
+    from quire.remote.access.tokens import UserToken
     from quire.tls import Tls
 
 T = TypeVar("T")
@@ -90,9 +91,12 @@ class JoinedStore(StoreObject):
         epoch: str | None = None,
         call_timeout: float = DEFAULT_CALL_TIMEOUT,
         tls: Tls | None = None,
+        token: UserToken | None = None,
     ) -> Self:
         """A store object of the owner that listens at `url` alone, as `OwnerSession` has it."""
-        return cls.of(OwnerSession(url, epoch=epoch, call_timeout=call_timeout, tls=tls))
+        return cls.of(
+            OwnerSession(url, epoch=epoch, call_timeout=call_timeout, tls=tls, token=token)
+        )
 
     @property
     def role(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from quire.env import Env
 from quire.errors import CertificateRefused, ConnectionLost, QuireError
 from quire.limits import JOIN_POLL_SECONDS
+from quire.remote.access.tokens import UserToken
 from quire.remote.limits import MAX_RECONNECT_SECONDS, MAX_WAIT_SECONDS
 from quire.remote.wire.address import urls_of
 from quire.tls import Tls
@@ -20,11 +21,19 @@ from .owner_session import OwnerSession
 class NetworkOwner:
     """The way of one store object to whichever owner answers. Used by one thread at a time."""
 
-    def __init__(self, env: Env, url: str, tls: Tls | None, call_timeout: float) -> None:
+    def __init__(
+        self,
+        env: Env,
+        url: str,
+        tls: Tls | None,
+        call_timeout: float,
+        token: UserToken | None = None,
+    ) -> None:
         self.path = url  # of the owner, as that has it, once it is known
         self._env = env
         self._urls = urls_of(url)
         self._tls = tls
+        self._token = token
         self._call_timeout = call_timeout
         self._pause = JOIN_POLL_SECONDS
         self._store_id: int | None = None  # once it is known
@@ -39,7 +48,9 @@ class NetworkOwner:
             url = self._urls.pop(0)
             self._urls.append(url)
             try:
-                session = OwnerSession(url, call_timeout=self._call_timeout, tls=self._tls)
+                session = OwnerSession(
+                    url, call_timeout=self._call_timeout, tls=self._tls, token=self._token
+                )
             except ConnectionLost as error:
                 refusals.append(error)
             except CertificateRefused as error:

@@ -54,6 +54,7 @@ from .request_outcomes import Request
 from .transaction_life import TransactionLife
 
 if TYPE_CHECKING:
+    from quire.remote.access.tokens import UserToken
     from quire.tls import Tls
 
 SUBSCRIBE: Final = call_of(HoldingStore.subscribe_for)
@@ -77,13 +78,14 @@ class OwnerSession:
         epoch: str | None = None,
         call_timeout: float = DEFAULT_CALL_TIMEOUT,
         tls: Tls | None = None,
+        token: UserToken | None = None,
     ) -> None:
         """Connect to the owner that listens at `url`. Raises ConnectionLost if nobody does.
 
         `call_timeout`: seconds that an owner which does not answer is waited for.
         """
         self.connection: Final = OwnerConnection(
-            url, epoch=epoch, call_timeout=call_timeout, tls=tls
+            url, epoch=epoch, call_timeout=call_timeout, tls=tls, token=token
         )
         self.url: Final = url
         self.path = self.connection.path

@@ -4,7 +4,7 @@ NE1. A connection reaches the server once its client has shaken hands, and shown
     the authority that the server demands. Until then it costs no thread: one of its own does all.
 NE2. `MAX_HANDSHAKES` may be under way; the oldest gives way to the next. One that takes longer
     than `HANDSHAKE_SECONDS` is ended, and so is a connection without a hello after as long again.
-NE3. Beyond this machine a port is served over TLS only, with certificates of clients.
+NE3. Beyond this machine a port is served over TLS only, with certificates of clients or with users.
 NE4. Files of certificates are read again when they have changed. Where they cannot be used then,
     those before stay in use, and the log says why.
 """
@@ -17,9 +17,9 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from quire.calls.wake_up import Thread
 from quire.env import READ, WRITE, socket_events
@@ -51,6 +51,25 @@ _TLS_ONLY: Final = (
 )
 
 
+class AdmitsUsers(Protocol):
+    """The users of a server: see `quire.remote.access.user_access`."""
+
+    def admit(
+        self,
+        token: object,
+        certificate_names: Iterable[str],
+        store: Any,
+        cut: Callable[[], None],
+    ) -> Any:
+        """Return the store for whoever that is. Raises NotAllowed."""
+
+    def look(self) -> None:
+        """Have a change of the users hold, if there is one."""
+
+    def seconds_to_look(self) -> float:
+        """Return the seconds until that is to be done again."""
+
+
 class Adopted(Protocol):
     """A connection that the server has, as far as its hello is waited for."""
 
@@ -62,7 +81,9 @@ class Adopted(Protocol):
         """End it for both sides."""
 
 
-def places_to_listen(listen: Sequence[str], tls: Tls | None, *, insecure: bool) -> list[TcpPlace]:
+def places_to_listen(
+    listen: Sequence[str], tls: Tls | None, *, insecure: bool, has_users: bool = False
+) -> list[TcpPlace]:
     """Return the ports that `host:port` texts name. Raises InvalidArgument (NE3)."""
     places = []
     for text in listen:
@@ -78,10 +99,10 @@ def places_to_listen(listen: Sequence[str], tls: Tls | None, *, insecure: bool) 
                 f"{text}: give --tls-cert and --tls-key, or --insecure, which lets in every user of"
                 " this machine without TLS"
             )
-        if tls is not None and tls.ca is None and place.host not in LOOPBACK:
+        if tls is not None and tls.ca is None and not has_users and place.host not in LOOPBACK:
             raise InvalidArgument(
-                f"{text}: whoever reaches this port would be let in: give --client-ca, the file of"
-                " the authority that signs the certificates of clients"
+                f"{text}: whoever reaches this port would be let in: give --users, or --client-ca,"
+                " the file of the authority that signs the certificates of clients"
             )
         places.append(place._replace(tls=tls))
     return places
@@ -102,8 +123,12 @@ class _Handshake:
 class NetworkEntrance:
     """The ports of a server, which are bound from the beginning and let in once there is one."""
 
-    def __init__(self, places: Sequence[TcpPlace]) -> None:
-        """Bind the ports. Raises RemoteError, and InvalidArgument for files of no use."""
+    def __init__(self, places: Sequence[TcpPlace], access: AdmitsUsers | None = None) -> None:
+        """Bind the ports. Raises RemoteError, and InvalidArgument for files of no use.
+
+        `access`: lets users in; without it whoever comes may do everything.
+        """
+        self.access: Final = access
         self._tls = places[0].tls
         self._context: ssl.SSLContext | None = None
         self._seen: list[object] = []  # the times of the files
@@ -177,6 +202,8 @@ class NetworkEntrance:
                 elif fd in self._handshakes:
                     self._go_on(fd, self._handshakes[fd])
             self._end_late()
+            if self.access is not None:
+                self.access.look()
 
     def _time_left(self) -> float:
         """Seconds until something is to be ended, or begun again."""
@@ -188,6 +215,8 @@ class NetworkEntrance:
             times.append(self._without_hello[0][0] - now)
         if self._pauses_until:
             times.append(self._pauses_until - now)
+        if self.access is not None:
+            times.append(self.access.seconds_to_look())
         return max(0.0, min(times))
 
     def _end_late(self) -> None:

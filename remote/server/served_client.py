@@ -102,6 +102,7 @@ from quire.remote.wire.protocol import (
     encode_call,
     field,
 )
+from quire.remote.wire.put_places import Placing
 from quire.remote.wire.values import read
 from quire.reports.info import TransactionState
 from quire.rows.open_block import check_block
@@ -109,7 +110,6 @@ from quire.rows.open_block import check_block
 from .awaited_sources import AwaitedSources
 from .open_streams import OpenStreams
 from .taken_puts import ServedPuts, TakenPuts, message_fields
-from .undecided import Undecided
 from .waiting_gets import AwaitingTransaction, WaitingGet
 
 _DECISIONS: Final = {decision.value: decision for decision in Decision}
@@ -149,6 +149,9 @@ class ServedStore(Store, HoldingStore, Chunks, Protocol):
         `taker`: see `AwaitingTransaction.own_taker`.
         """
 
+    def own_name(self, name: str) -> str | None:
+        """Return the name of the queue that is called so, by an alias too; None: there is none."""
+
     def follow(self, source: str) -> object:
         """Return what the source is, over changes of its name; its text is the name of then."""
 
@@ -184,13 +187,23 @@ class Closing(Protocol):
     is_closing: bool
 
 
+class PreparedDecisions(Protocol):
+    """Decides prepared transactions, and knows those of its clients."""
+
+    def add(self, xid: str, transaction: Transaction, placing: Placing) -> int:
+        """A transaction was prepared; its number."""
+
+    def answer(self, decision: Decision, header: Header) -> Iterator[Answer]:
+        """Decide; tell what is known of the transaction."""
+
+
 class StreamContext(NamedTuple):
     """The parts that the streams of a connection share."""
 
     connection: object
     awaited: AwaitedSources
     store: ServedStore
-    undecided: Undecided
+    undecided: PreparedDecisions
     client: str  # whose transactions they are
     server: Closing
     waiting: Callable[[ServedClient], AbstractContextManager[None]]  # others are waited for in it

@@ -24,7 +24,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol
 
 from quire.arguments import Bytes
 from quire.env.interpreter import Lock
@@ -43,6 +43,9 @@ from quire.remote.wire.wire_connection import WireConnection, WireSide
 from .open_streams import OpenStreams
 from .served_client import ServedClient
 from .waiting_gets import WaitingGet
+
+if TYPE_CHECKING:
+    from .network_entrance import AdmitsUsers
 
 _NO_WAIT: Final = socket.MSG_DONTWAIT
 
@@ -94,6 +97,7 @@ class ServedConnection:
         "_unsent",
         "_unsent_bytes",
         "_working",
+        "access",
         "busy",
         "closed",
         "fd",
@@ -110,9 +114,14 @@ class ServedConnection:
     )  # fmt: skip
 
     def __init__(
-        self, connection: socket.socket, admission: Admission, scratch: memoryview
+        self,
+        connection: socket.socket,
+        admission: Admission,
+        scratch: memoryview,
+        access: AdmitsUsers | None = None,
     ) -> None:
         self._connection = connection
+        self.access = access  # of users, one of whom the client must be
         self.reads_ahead = hasattr(connection, "has_unread")  # it is over TLS
         self.fd = connection.fileno()
         self._admission = admission
@@ -136,6 +145,12 @@ class ServedConnection:
         self._unsent: deque[tuple[Sequence[Bytes], LongAnswer | None]] = deque()
         self._unsent_bytes = 0
         self._is_sending = False  # a thread is (CL6)
+
+    def certificate_names(self) -> list[str]:
+        """Return the names in the client's certificate, if it has shown one that is trusted."""
+        names_of = getattr(self._connection, "peer_names", None)
+        found: list[str] = [] if names_of is None else names_of()
+        return found
 
     # Reading, by the server's own thread
 

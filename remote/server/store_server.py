@@ -69,9 +69,9 @@ from .undecided import Undecided
 if TYPE_CHECKING:
     from quire.remote.wire.protocol import Header
 
-    from .network_entrance import NetworkEntrance
+    from .network_entrance import AdmitsUsers, NetworkEntrance
     from .open_streams import OpenStreams
-    from .served_client import Answers, ServedClient, ServedStore
+    from .served_client import Answers, PreparedDecisions, ServedClient, ServedStore
     from .served_connection import Rest, ServedConnection
     from .waiting_gets import GetOutcome, WaitingGet, WaitingGets
 
@@ -198,7 +198,7 @@ class StoreServer:
         with self._entering:
             if not self.is_closing:
                 self._network = network
-                network.let_in(self.adopt)
+                network.let_in(partial(self.adopt, access=network.access))
 
     def wait_started(self) -> str:
         """The URL for clients, once there is one. Raises what kept the server from starting."""
@@ -342,6 +342,12 @@ class StoreServer:
         self, connection: ServedConnection, hello: Header
     ) -> tuple[Header, OpenStreams[ServedClient]]:
         """A client says hello."""
+        store: ServedStore = self._store
+        undecided: PreparedDecisions = self._undecided
+        if connection.access is not None:
+            token, names = hello.get("token"), connection.certificate_names()
+            store = connection.access.admit(token, names, store, connection.cut)
+            undecided = store.decisions(undecided)  # type: ignore[attr-defined]
         if hello.get("epoch") not in (None, self.epoch):
             raise ConnectionLost("the store was opened again since: open it here again too")
         with self._changed:
@@ -364,9 +370,9 @@ class StoreServer:
         ready = partial(self._tell_ready, connection)
         context = served_client.StreamContext(
             connection,
-            awaited_sources.AwaitedSources(self._store, ready),
-            self._store,
-            self._undecided,
+            awaited_sources.AwaitedSources(store, ready),
+            store,
+            undecided,
             _client_name(hello),
             self,
             self._waiting_on,
@@ -395,9 +401,9 @@ class StoreServer:
         self.is_closing = True
         self._let_go()
 
-    def adopt(self, channel: socket.socket) -> ServedConnection:
-        """Serve a connection from now on; by any thread until `close`."""
-        connection = served_connection.ServedConnection(channel, self, self._scratch)
+    def adopt(self, channel: socket.socket, access: AdmitsUsers | None = None) -> ServedConnection:
+        """Serve a connection from now on; by any thread until `close`. `access`: to users alone."""
+        connection = served_connection.ServedConnection(channel, self, self._scratch, access)
         self._connections[connection.fd] = connection
         self._events.register(channel, READ)
         return connection

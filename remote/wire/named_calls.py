@@ -58,7 +58,7 @@ from .values import read
 class HoldingStore(Protocol):
     """A store whose subscriptions clients may hold."""
 
-    @change(again=True, held=True)
+    @change(again=True, held=True, needs="get sources:starts")
     def subscribe_for(
         self,
         holder: object,
@@ -70,7 +70,7 @@ class HoldingStore(Protocol):
     ) -> list[SubscriptionInfo]:
         """`subscribe_many`, held by this client."""
 
-    @change(again=True, held=True)
+    @change(again=True, held=True, needs="get pairs:names")
     def claim_for(self, holder: object, names: Iterable[tuple[str, str]]) -> None:
         """They are this client's, from the owner before."""
 
@@ -104,34 +104,39 @@ _GETS: Final = ("get", "get_many")  # of whatever comes next, unless they choose
 BEGIN: Final = "begin"  # by TELL
 
 
-def _row(method: Callable[..., Any], path: str = "", *, changes: bool = False) -> CallRow:
+def _row(
+    method: Callable[..., Any], path: str = "", *, changes: bool = False, needs: str = ""
+) -> CallRow:
     """The row of a method that has an encoding of its own."""
-    return CallRow(method, Facts(changes, False), path)
+    return CallRow(method, Facts(changes, False, needs=needs), path)
 
 
-_PUT: Final = _row(Transaction.put)
+_PUT: Final = _row(Transaction.put, needs="put queue:queue, get reply_to:reply_to")
 _COMMIT: Final = _row(Transaction.commit, changes=True)
 _ROLLBACK: Final = _row(Transaction.rollback)
+_DECIDES: Final = "admin store"
 REQUESTS: Final[Mapping[tuple[int, str], CallRow]] = {
     **{(CALL, op): row for op, row in CALLS.items()},
     (CALL, FAILED): _row(vars(Store)[FAILED].fget),
     (CALL, READ_CHUNK): _row(Chunks.chunk),
-    (CALL, Decision.COMMIT.value): _row(Prepared.commit, "prepared", changes=True),
-    (CALL, Decision.ROLLBACK.value): _row(Prepared.rollback, "prepared", changes=True),
+    (CALL, Decision.COMMIT.value): _row(Prepared.commit, "prepared", changes=True, needs=_DECIDES),
+    (CALL, Decision.ROLLBACK.value): _row(
+        Prepared.rollback, "prepared", changes=True, needs=_DECIDES
+    ),
     **{(STEP, op): row for op, row in STEPS.items()},
     **dict.fromkeys([(STEP, op) for op in (PUT_CHUNK, PUT_WHOLE, FINISH, ABANDON)], _PUT),
     **dict.fromkeys([(STEP, op) for op in ("put_once", "puts")], _PUT),
-    (STEP, "put_many_once"): _row(Transaction.put_many),
+    (STEP, "put_many_once"): _row(Transaction.put_many, needs="put queue:queue"),
     (STEP, "commit"): _COMMIT,
-    (STEP, "prepare"): _row(Transaction.prepare, changes=True),
+    (STEP, "prepare"): _row(Transaction.prepare, changes=True, needs=_DECIDES),
     (TELL, BEGIN): _row(Store.transaction),
-    (PUT, ""): _row(Store.put, changes=True),
+    (PUT, ""): _row(Store.put, changes=True, needs="put queue:queue"),
     (ADD, ""): _PUT,
     (GET, ""): STEPS["get"],
     (COMMIT, ""): _COMMIT,
     (ROLLBACK, ""): _ROLLBACK,
     (CANCEL, ""): _ROLLBACK,
-    (AWAIT, ""): _row(Integration.when_ready, "integration"),
+    (AWAIT, ""): _row(Integration.when_ready, "integration", needs="browse watched:source"),
 }
 """Each kind of frame with each operation that it may have (NC1)."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from quire.arguments import Bytes
 from quire.errors import CertificateRefused, InvalidArgument
@@ -162,6 +162,14 @@ class TlsSession:
     def has_unread(self) -> bool:
         """True if `read_into` may give something without more of the other side's bytes."""
         return self._object.pending() > 0 or self._incoming.pending > 0
+
+    def peer_names(self) -> list[str]:
+        """Return the names in the other side's certificate, where one is demanded: "DNS:a"."""
+        found = self._object.getpeercert() or {}
+        names: Any = found.get("subjectAltName", ())
+        subject: Any = found.get("subject", ())
+        common = [value for part in subject for name, value in part if name == "commonName"]
+        return [*(f"{kind}:{value}" for kind, value in names), *(f"CN={name}" for name in common)]
 
     def encrypt(self, data: Bytes) -> None:
         """Add records with the data to what is to be sent."""

@@ -43,6 +43,10 @@ class TlsSocket(socket.socket):
         self._unsent = memoryview(b"")  # of records
         self._owed = 0  # bytes that are in them
 
+    def peer_names(self) -> list[str]:
+        """As `TlsSession.peer_names`."""
+        return self._session.peer_names()
+
     # The handshake, by the thread that has made the socket
 
     def shake_hands(self) -> bool:

@@ -16,6 +16,7 @@ __getattr__ = _late_modules(
     "serving",
     "subscriptions",
     "transactions",
+    "users",
 )
 
 __all__: list[str] = []

@@ -29,6 +29,7 @@ def _serve(options: argparse.Namespace) -> None:
         listen=options.listen or (),
         tls=_tls_of(options),
         insecure=options.insecure,
+        users=options.users,
         grace=options.grace,
         say=lambda line: print(line, flush=True),
         **creation(options),
@@ -151,6 +152,11 @@ COMMANDS: Final = (
                 "--client-ca",
                 metavar="FILE",
                 help="the authority that has signed the certificates of clients",
+            ),
+            argument(
+                "--users",
+                metavar="FILE",
+                help="let in its users alone, each with his rights (quire user makes it)",
             ),
             argument("--insecure", action="store_true", help="listen on loopback without TLS"),
             argument(

@@ -34,7 +34,7 @@ class Admin(Subject, path="admin"):
     __slots__ = ()
     _of: redriving.Redrives
 
-    @change
+    @change(needs="manage definitions:queues")
     def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
         """Make many queues with one commit, durably: all of them, or none.
 
@@ -44,14 +44,14 @@ class Admin(Subject, path="admin"):
         holds).
         """
 
-    @look
+    @look(needs="", shows="queue_names")
     def queue_names(self, prefix: str = "") -> list[str]:
         """The names of all queues, or of those that begin so, in their order; no aliases.
 
         Of many queues this costs a small part of what `Store.queues` does. Raises InvalidArgument.
         """
 
-    @change(queues="old new")
+    @change(queues="old new", needs="admin queue:old, admin new_queue:new")
     def rename_queue(self, old: str, new: str) -> QueueInfo:
         """Give a queue another name, online and durably; as it is then.
 
@@ -61,7 +61,7 @@ class Admin(Subject, path="admin"):
         they were given. Raises QueueNotFound, QueueExists, InvalidArgument (also for an alias).
         """
 
-    @change
+    @change(needs="manage queue:queue")
     def purge(
         self, queue: str, subscription: str | None = None, *, where: lookup.Where | None = None
     ) -> int:
@@ -126,7 +126,7 @@ class Admin(Subject, path="admin"):
         target = check_name(queue, "queue")
         return redriving.redrive(self._of, source, where, max_messages, target, is_moved=True)
 
-    @change(queues="name")
+    @change(queues="name", needs="manage alias:name, manage queue:queue")
     def create_alias(self, name: str, queue: str, replace: bool = False) -> None:
         """Give a queue one more name, durably: every call that names a queue takes it.
 
@@ -138,7 +138,7 @@ class Admin(Subject, path="admin"):
         (also for a queue that is not there after a restart, `persistent=False`).
         """
 
-    @change(queues="name")
+    @change(queues="name", needs="manage alias:name")
     def drop_alias(self, name: str) -> None:
         """Take an alias away, durably; its queue stays.
 
@@ -146,11 +146,11 @@ class Admin(Subject, path="admin"):
         `dead_letter` of a queue.
         """
 
-    @look
+    @look(needs="", shows="aliases")
     def aliases(self) -> dict[str, str]:
         """All aliases in the order of their names, each with the name of its queue."""
 
-    @change(again=True)
+    @change(again=True, needs="admin store")
     def switch(self, puts: bool | None = None, gets: bool | None = None) -> dict[str, bool]:
         """Stop puts or gets of the store as a whole (False), or let them in (True), durably.
 
@@ -160,7 +160,7 @@ class Admin(Subject, path="admin"):
         Raises InvalidArgument.
         """
 
-    @look
+    @look(needs="admin store")
     def catalog(self, type: str | None = None) -> list[CatalogItem]:
         """Return the definitions of the store, by type and number.
 
@@ -168,32 +168,32 @@ class Admin(Subject, path="admin"):
         (while it is stopped as a whole). `type`: these only. Raises InvalidArgument.
         """
 
-    @look
+    @look(needs="", shows="transactions")
     def transactions(self) -> list[TransactionInfo]:
         """All open transactions, whosever they are, the oldest first.
 
         One of a joined store is listed from the first request that reaches the owner.
         """
 
-    @look(of_one_owner=True)
+    @look(of_one_owner=True, needs="admin transaction:transaction_id")
     def transaction(self, transaction_id: int) -> TransactionInfo:
         """One open transaction, by its id in `transactions`. Raises TransactionNotFound."""
 
-    @change(again=True, of_one_owner=True)
+    @change(again=True, of_one_owner=True, needs="admin transaction:transaction_id")
     def abort(self, transaction_id: int) -> None:
         """Roll back an open transaction, whosever it is; its owner gets TransactionAborted.
 
         Waits for a call that is using it right now. Raises TransactionNotFound if it is not open.
         """
 
-    @change(again=True)
+    @change(again=True, needs="admin store")
     def checkpoint(self) -> None:
         """Make a checkpoint now: recovery will begin here, the journal's space is given back.
 
         Checkpoints are made by themselves; nobody has to ask. Raises StoreFailed, DiskFull.
         """
 
-    @look(long=True)
+    @look(long=True, needs="admin store")
     def verify(self, *, contents: bool = False) -> Report:
         """Read and check all that the store holds; commits go on meanwhile.
 
@@ -205,7 +205,7 @@ class Admin(Subject, path="admin"):
         order. They are equal in stores that hold the same, whatever their pages and files.
         """
 
-    @look
+    @look(needs="browse queue:name")
     def position_at(self, name: str, time: start_places.Time) -> int:
         """The first position that is kept whose message was committed at this time or later.
 
@@ -215,7 +215,7 @@ class Admin(Subject, path="admin"):
         Raises QueueNotFound, InvalidArgument, StoreCorrupt.
         """
 
-    @look
+    @look(needs="manage queue:name")
     def queue_records(self, name: str, start: int = 0, limit: int = 10_000) -> list[QueueRecord]:
         """The queue's records since the last checkpoint, in queue order, open transactions' too.
 
@@ -224,7 +224,7 @@ class Admin(Subject, path="admin"):
         `quire dump` lists them then. Raises QueueNotFound.
         """
 
-    @change(again=True)
+    @change(again=True, needs="admin store")
     def set_archive(
         self,
         url: str,
@@ -244,14 +244,14 @@ class Admin(Subject, path="admin"):
         Raises InvalidArgument, also for a store in memory.
         """
 
-    @look
+    @look(needs="admin store")
     def archive(self) -> ArchiveInfo | None:
         """The archive that the store's records are shipped to; None: there is none.
 
         Raises StoreClosed.
         """
 
-    @change(again=True)
+    @change(again=True, needs="admin store")
     def stop_archive(self, *, forget: bool = False) -> None:
         """Ship no more records, durably, and let go of all that waits for it.
 

@@ -22,7 +22,7 @@ class Cron(Subject, path="cron"):
 
     __slots__ = ()
 
-    @change
+    @change(needs="manage schedule:name, put queue:queue, get reply_to:reply_to")
     def create(
         self,
         name: str,
@@ -49,7 +49,10 @@ class Cron(Subject, path="cron"):
         InvalidArgument (also for a queue that is typed, or not there after a restart).
         """
 
-    @change
+    @change(
+        needs="manage schedule:name, put schedule_queue:name, put optional_queue:queue,"
+        " get reply_to:reply_to"
+    )
     def alter(self, name: str, **changes: Unpack[schedules.ScheduleChanges]) -> ScheduleInfo:
         """Change a schedule, durably; as it is then. What is not named stays; None: not set.
 
@@ -57,10 +60,10 @@ class Cron(Subject, path="cron"):
         count from now on. Raises ScheduleNotFound, QueueNotFound, InvalidArgument.
         """
 
-    @change
+    @change(needs="manage schedule:name")
     def drop(self, name: str) -> None:
         """Remove a schedule, durably; what it has put stays. Raises ScheduleNotFound."""
 
-    @look
+    @look(needs="", shows="schedules")
     def list(self) -> builtins.list[ScheduleInfo]:
         """All schedules, by name, with the last and the next due time of each."""

@@ -24,7 +24,7 @@ class Delayed(Subject, path="delayed"):
     __slots__ = ()
     _of: TransactionSource[Streaming]
 
-    @look
+    @look(needs="browse source:source")
     def list(self, source: str, max_messages: int = 1000) -> delivered_messages.Messages:
         """Look at up to `max_messages` that are not due yet, in the order in which they will be.
 

@@ -75,7 +75,7 @@ class Listeners(Subject, path="listeners"):
         request = listening.ListenerRequest(source, group, where, on, name, backlog, max_ids)
         return listening.add_listener(self._of, request.checked(), callback)
 
-    @look
+    @look(needs="browse watched:source")
     def poll_notices(
         self,
         source: str,

@@ -21,7 +21,7 @@ class Prepared(Subject, path="prepared"):
     __slots__ = ()
     _of: CallTarget
 
-    @look
+    @look(needs="admin store")
     def list(self) -> builtins.list[PreparedInfo]:
         """The prepared transactions that wait for a decision, the oldest first."""
 

@@ -16,25 +16,25 @@ class States(Subject, path="states"):
 
     __slots__ = ()
 
-    @look
+    @look(needs="browse state:name")
     def get(self, name: str, key: str) -> bytes | None:
         """A value of a state (see `Transaction.set_value`), as it is committed; None: none is.
 
         Raises InvalidArgument.
         """
 
-    @look
+    @look(needs="browse state:name", shows="keys")
     def items(self, name: str) -> dict[str, bytes]:
         """All values of a state, in the order of their keys, as they are between two commits.
 
         Empty where there is none. Raises InvalidArgument.
         """
 
-    @look
+    @look(needs="", shows="states")
     def names(self) -> list[str]:
         """The names of all states that have a value, in their order."""
 
-    @change
+    @change(needs="manage state:name")
     def drop(self, name: str) -> int:
         """Delete all values of a state; how many they were.
 

@@ -1,0 +1,350 @@
+"""The check of a call: which rights it needs on which names, by its row, and if a user has them.
+
+CK1. A row says what it needs as words: "manage alias:name, manage queue:queue" is a right, the way
+    in which an argument names something (`_WAYS`), and that argument, for each. A row that says
+    nothing (None), or words that are not known, are a TypeError when a server begins.
+CK2. Nothing is looked for, begun or changed before all of that is allowed.
+CK3. A queue that a user has no right on is to him as one that is not there: the same error with the
+    same words. Every other refusal depends on names alone, and never on what is there.
+CK4. An alias stands for its queue: the rights are those on the queue. Messages are put and got by
+    the queue's own name then, so that nobody can give the alias to another queue in between.
+CK5. What carries messages from one name to another, then or later, needs `get` on the first and
+    `put` on the other: a dead letter queue, a move, a redrive. Who has messages put needs `put`
+    there, as by a schedule; who has replies put needs `get` there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple, Protocol
+
+from quire.arguments import check_name, split_source
+from quire.calls.call_table import CallRow
+from quire.definitions.source_pattern import is_pattern
+from quire.errors import InvalidArgument, NotAllowed, QueueNotFound, TransactionNotFound
+
+from .granted_rights import GrantedRights, Need
+from .state_names import is_by_key, name_of_state
+from .users_document import NameKind, Right
+
+_WHOLE_STORE: Final = "*"
+_WATCHED: Final = re.compile(r"[@!]")
+_WILD: Final = re.compile(r"[*#]")
+CallValues = dict[str, Any]
+
+
+class StoredNames(Protocol):
+    """The names of a store."""
+
+    def own_name(self, name: str) -> str | None:
+        """Return the name of the queue that is called so, by an alias too; None: there is none."""
+
+    def queue_of_schedule(self, name: str) -> str | None:
+        """Return the name of the queue that a schedule puts to; None: there is no such schedule."""
+
+    def has_begun(self, transaction_id: object) -> bool:
+        """Return True if the user has begun this open transaction."""
+
+
+class CallCheck:
+    """The check of calls of one user. What is allowed is noted, to be looked at again."""
+
+    __slots__ = ("_names", "allowed", "rights")
+
+    def __init__(self, rights: GrantedRights, names: StoredNames) -> None:
+        self.rights = rights
+        self._names = names
+        self.allowed: set[Need] = set()
+
+    def check_call(self, row: CallRow, arguments: Mapping[str, Any]) -> CallValues:
+        """Return the arguments to call with. Raises NotAllowed, QueueNotFound, InvalidArgument."""
+        checked = dict(arguments)
+        for right, way, argument in needs_of(row):
+            way(self, right, argument, checked)
+        return checked
+
+    def check_again(self, rights: GrantedRights) -> None:
+        """See that all that was allowed is so by other rights. Raises NotAllowed."""
+        self.rights = rights
+        for need in self.allowed:
+            if not rights.allows(need):
+                raise not_allowed(need)
+
+    # Names
+
+    def need(self, right: Right | None, kind: NameKind, name: str) -> None:
+        """Require a right on a name, or on all names that a pattern names."""
+        need = Need(right, kind, name)
+        if not self.rights.allows(need):
+            raise not_allowed(need)
+        self.allowed.add(need)
+
+    def queue(self, right: Right | None, name: object) -> str:
+        """Require a right on what a queue's name, or an alias, stands for (CK3, CK4)."""
+        called = check_name(name, "queue")
+        own = self._names.own_name(called)
+        need = Need(right, NameKind.QUEUE, called if own is None else own)
+        if not self.rights.allows(need):
+            if self.rights.sees(NameKind.QUEUE, need.name):
+                raise not_allowed(Need(right, NameKind.QUEUE, called))
+            raise no_queue(called)
+        if own is None:
+            raise no_queue(called)
+        self.allowed.add(need)
+        return own
+
+    def new_queue(self, right: Right | None, name: object) -> None:
+        """Require a right on a name that no queue need have."""
+        if isinstance(name, str):
+            self.need(right, NameKind.QUEUE, name)
+        else:
+            check_name(name, "queue")
+
+    def reply_queue(self, right: Right | None, name: object) -> None:
+        """Require a right on a name that replies are put to, if there is one (CK5)."""
+        if name is not None:
+            called = _text(name)  # perhaps no queue's: who answers finds that out
+            own = self._names.own_name(called)
+            self.need(right, NameKind.QUEUE, called if own is None else own)
+
+    def source(self, right: Right | None, source: object) -> str:
+        """Require a right on a source's queue, or on all queues that a pattern may name."""
+        if isinstance(source, str) and is_pattern(source):
+            names = source.partition("/")[0]
+            start = _WILD.search(names)
+            fixed = names[: start.start()] if start is not None else names
+            if start is not None and start[0] == "#":  # "orders.#" names "orders" too
+                fixed = fixed.removesuffix(".")
+            self.need(right, NameKind.QUEUE, f"{fixed}*")
+            return source
+        queue, subscription = split_source(source)
+        own = self.queue(right, queue)
+        return own if subscription is None else f"{own}/{subscription}"
+
+    def state(self, right: Right | None, state: object, key: object = None) -> None:
+        """Require a right on what a state, or a key of it, belongs to."""
+        self.need(right, *name_of_state(_text(state), None if key is None else _text(key)))
+
+    def schedule_queue(self, right: Right | None, schedule: object) -> None:
+        """Require a right on the queue that a schedule puts to."""
+        queue = self._names.queue_of_schedule(_text(schedule))
+        if queue is not None:
+            need = Need(right, NameKind.QUEUE, queue)
+            if not self.rights.allows(need):
+                raise NotAllowed(
+                    f"this needs the right {need.right and need.right.value} on the queue of"
+                    f" schedule {schedule!r:.250}"
+                )
+            self.allowed.add(need)
+
+    def transaction(self, right: Right | None, transaction_id: object) -> None:
+        """Require a right on the store, but for a transaction that the user has begun."""
+        need = Need(right, NameKind.STORE, _WHOLE_STORE)
+        if self.rights.allows(need):
+            self.allowed.add(need)
+        elif not self._names.has_begun(transaction_id):
+            raise TransactionNotFound(
+                f"no transaction {transaction_id!r:.50} of this user is open: store.admin"
+                ".transactions() lists them"
+            )
+
+    def definition(self, right: Right | None, definition: object) -> None:
+        """Require what making a queue needs: on its name, and for its dead letters (CK5)."""
+        if isinstance(definition, Mapping):
+            self.new_queue(right, definition.get("name"))
+            dead_letter = definition.get("dead_letter")
+            if dead_letter is not None:
+                self.new_queue(Right.GET, definition.get("name"))
+                self.queue(Right.PUT, dead_letter)
+        else:
+            self.new_queue(right, definition)
+
+
+def no_queue(name: str) -> QueueNotFound:
+    """Return the error for a queue that is not there, or not for this user (CK3)."""
+    return QueueNotFound(
+        f"there is no queue {name!r:.250} that this user has a right on: queues() lists those"
+    )
+
+
+def not_allowed(need: Need) -> NotAllowed:
+    """Return the error that names the right that is missing."""
+    return NotAllowed(
+        f"this needs {'' if need.right is None else 'the right '}{need}, which this user does not"
+        " have: whoever keeps the server's users may grant it"
+    )
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise InvalidArgument(f"{value!r:.100}: give a name")
+    return value
+
+
+def _items(value: object) -> Iterable[Any]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidArgument(f"{value!r:.100}: give several names")
+    return value
+
+
+# The ways in which an argument names something. Each takes the check, the right, the name of the
+# argument, and all arguments, of which it may put another value in the place of one.
+
+
+def _queue(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    check.queue(right, arguments.get(name))
+
+
+def _optional_queue(
+    check: CallCheck, right: Right | None, name: str, arguments: CallValues
+) -> None:
+    if arguments.get(name) is not None:
+        check.queue(right, arguments[name])
+
+
+def _queues(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    if arguments.get(name) is not None:
+        for each in _items(arguments[name]):
+            check.queue(right, each)
+
+
+def _new_queue(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    check.new_queue(right, arguments.get(name))
+
+
+def _definitions(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    for each in _items(arguments.get(name)):
+        check.definition(right, each)
+
+
+def _dead_letter(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    """The queue of the argument gives its dead letters to another one, if that is named (CK5)."""
+    if arguments.get("dead_letter") is not None:
+        check.queue(Right.GET, arguments.get(name))
+        check.queue(right, arguments["dead_letter"])
+
+
+def _reply_to(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    check.reply_queue(right, arguments.get(name))
+
+
+def _letters(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    """The target of letters; without it each goes where it came from, whichever queue that is."""
+    if arguments.get(name) is None:
+        check.need(right, NameKind.QUEUE, "*")
+    else:
+        check.queue(right, arguments[name])
+
+
+def _source(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    arguments[name] = check.source(right, arguments.get(name))
+
+
+def _watched(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    """A source, with a position behind it perhaps."""
+    text = _text(arguments.get(name))
+    end = _WATCHED.search(text)
+    at = len(text) if end is None else end.start()
+    arguments[name] = check.source(right, text[:at]) + text[at:]
+
+
+def _sources(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    for each in _items(arguments.get(name)):
+        check.source(right, each)
+
+
+def _pairs(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    """Queues, each with a subscription."""
+    for each in _items(arguments.get(name)):
+        queue, *_ = _items(each)
+        check.queue(right, queue)
+
+
+def _state(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    state = arguments.get(name)
+    if right is Right.BROWSE and "key" not in arguments and is_by_key(_text(state)):
+        return  # the result shows what may be seen
+    check.state(right, state, arguments.get("key"))
+
+
+def _states(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    """Keys of the ledger, which count as states of these names."""
+    for each in _items(arguments.get(name)):
+        check.state(right, each)
+
+
+def _alias(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    check.need(right, NameKind.ALIAS, _text(arguments.get(name)))
+
+
+def _schedule(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    check.need(right, NameKind.SCHEDULE, _text(arguments.get(name)))
+
+
+def _schedule_queue(
+    check: CallCheck, right: Right | None, name: str, arguments: CallValues
+) -> None:
+    check.schedule_queue(right, arguments.get(name))
+
+
+def _transaction(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    check.transaction(right, arguments.get(name))
+
+
+def _store(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    check.need(right, NameKind.STORE, _WHOLE_STORE)
+
+
+Way = Callable[[CallCheck, Right | None, str, CallValues], None]
+_WAYS: Final[Mapping[str, Way]] = {
+    "queue": _queue,
+    "optional_queue": _optional_queue,
+    "queues": _queues,
+    "new_queue": _new_queue,
+    "definitions": _definitions,
+    "dead_letter_of": _dead_letter,
+    "reply_to": _reply_to,
+    "letters": _letters,
+    "source": _source,
+    "watched": _watched,
+    "sources": _sources,
+    "pairs": _pairs,
+    "state": _state,
+    "states": _states,
+    "alias": _alias,
+    "schedule": _schedule,
+    "schedule_queue": _schedule_queue,
+    "transaction": _transaction,
+    "store": _store,
+}
+
+
+class RowNeed(NamedTuple):
+    """A part of what a row needs (CK1)."""
+
+    right: Right | None
+    way: Way
+    argument: str
+
+
+def needs_of(row: CallRow) -> tuple[RowNeed, ...]:
+    """Return what a row needs. Raises TypeError if it does not say so."""
+    if row.facts.needs is None:
+        raise TypeError(f"{row.op} does not say which rights it needs: see quire.calls.call_table")
+    return _read_needs(row.facts.needs)
+
+
+@cache
+def _read_needs(words: str) -> tuple[RowNeed, ...]:
+    try:
+        return tuple(_read_need(part.strip()) for part in words.split(",") if part.strip())
+    except (KeyError, ValueError):
+        raise TypeError(f"{words!r} is not known as what a call needs") from None
+
+
+def _read_need(words: str) -> RowNeed:
+    right, target = words.split(" ")
+    way, _, argument = target.partition(":")
+    return RowNeed(None if right == "see" else Right(right), _WAYS[way], argument)

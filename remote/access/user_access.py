@@ -1,0 +1,194 @@
+"""Access to a served store by users: who is let in, and what follows from a change of the file.
+
+UA1. Who is let in is a user of the file, by a token of his, or by a certificate that an authority
+    of the server has signed and that names him. Whoever is refused is told nothing of users: who
+    they are, which tokens there are.
+UA2. The file is looked at every `USERS_LOOK_SECONDS`. A change holds for all open connections then.
+    Those of a user who is locked or removed are ended, with all that waits and is open on them, and
+    those of a token or certificate that the user has no more.
+UA3. A file that cannot be used leaves what was in force before; the log says what is wrong with it.
+    A file that is gone is one of these.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from quire.env import Env
+from quire.env.interpreter import Lock
+from quire.errors import InvalidArgument, NotAllowed, QuireError
+from quire.remote.limits import USERS_LOOK_SECONDS
+
+from .granted_rights import GrantedRights
+from .guarded_store import GuardedStore
+from .tokens import UserToken
+from .users_document import TokenEntry, UsersDocument
+from .users_file import UsersFile
+
+_log = logging.getLogger("quire.remote")
+_NO_RIGHTS: Final = GrantedRights(())
+_REFUSED: Final = (
+    "the server lets in no such user: give a token that is valid, as quire.open(..., token=...),"
+    " QUIRE_TOKEN or ~/.config/quire/tokens, or a certificate of a user"
+)
+
+
+class AdmittedUser:
+    """A user as one connection has him: in force until that, or his admission, ends."""
+
+    __slots__ = ("__weakref__", "_cut", "certificate", "key_id", "name", "rights")
+
+    def __init__(
+        self, name: str, cut: Callable[[], None], key_id: str | None, certificate: str | None
+    ) -> None:
+        """`key_id`, `certificate`: by which he came. `cut`: ends the connection."""
+        self.name: Final = name
+        self.rights = _NO_RIGHTS
+        self.key_id: Final = key_id
+        self.certificate: Final = certificate
+        self._cut = cut
+
+    def end(self) -> None:
+        """Have no rights any more, and no connection."""
+        self.rights = _NO_RIGHTS
+        self._cut()
+
+
+class UsersInForce:
+    """The users of one state of the file."""
+
+    def __init__(self, document: UsersDocument) -> None:
+        self.document: Final = document
+        self._rights: dict[str, GrantedRights] = {}  # of those that were asked for
+
+    def rights_of(self, name: str) -> GrantedRights:
+        """Return the rights of a user; there are none for one that is locked, or not there."""
+        found = self._rights.get(name)
+        if found is None:
+            found = self._rights[name] = GrantedRights(self.document.grants_of(name))
+        return found
+
+    def token(self, key_id: str) -> tuple[str | None, TokenEntry | None]:
+        """Return a token and its user."""
+        for name, user in self.document.users.items():
+            for entry in user.tokens:
+                if entry.key_id == key_id:
+                    return name, entry
+        return None, None
+
+    def user_named(self, certificate_names: Iterable[str]) -> tuple[str, str] | None:
+        """Return the user whom one of these names in a certificate stands for, and which."""
+        for certificate in certificate_names:
+            for name, user in self.document.users.items():
+                if certificate in user.certificates:
+                    return name, certificate
+        return None
+
+
+class UserAccess:
+    """The users of one server. `look` is for one thread, the rest for any."""
+
+    def __init__(self, env: Env, path: str) -> None:
+        """Read the file. Raises NotFound, InvalidArgument for one that cannot be used."""
+        self._env = env
+        self._file: Final = UsersFile(env, path)
+        self._version = self._file.version()
+        self._users = UsersInForce(self._file.read_for_server())
+        self._next_look = 0.0
+        self._guard = Lock()  # of what follows
+        self._admitted = weakref.WeakSet[AdmittedUser]()
+
+    # Admission (UA1)
+
+    def admit(
+        self,
+        token: object,
+        certificate_names: Iterable[str],
+        store: Any,
+        cut: Callable[[], None],
+    ) -> GuardedStore:
+        """Return the store for whoever has this token, or certificate. Raises NotAllowed.
+
+        `store`: a `ServedStore`. `cut`: ends the connection, once the user is to go.
+        """
+        user = self._user_of(token, certificate_names, cut)
+        with self._guard:
+            self._admitted.add(user)
+        user.rights = self._users.rights_of(user.name)  # after that: no change is missed
+        self._check_locked(user.name)
+        return GuardedStore(store, user)
+
+    def _user_of(
+        self, token: object, certificate_names: Iterable[str], cut: Callable[[], None]
+    ) -> AdmittedUser:
+        if token is not None:
+            name, key_id = self._user_by_token(token)
+            return AdmittedUser(name, cut, key_id, None)
+        found = self._users.user_named(certificate_names)
+        if found is None:
+            raise NotAllowed(_REFUSED)
+        return AdmittedUser(found[0], cut, None, found[1])
+
+    def _user_by_token(self, text: object) -> tuple[str, str]:
+        """Return the user of a token and its key id (TO2)."""
+        try:
+            token = UserToken(text)
+        except InvalidArgument:
+            raise NotAllowed(_REFUSED) from None
+        name, entry = self._users.token(token.key_id)
+        fits = token.fits(None if entry is None else entry.sha256)
+        if not fits or name is None or entry is None:
+            raise NotAllowed(_REFUSED)
+        if entry.has_expired(self._env.now_us()):
+            raise NotAllowed(f"token {token.key_id} has expired: have `quire user token` make one")
+        return name, token.key_id
+
+    def _check_locked(self, name: str) -> None:
+        user = self._users.document.users.get(name)
+        if user is None or user.locked:
+            raise NotAllowed(f"user {name} is locked: ask whoever keeps the server's users")
+
+    # Changes (UA2)
+
+    def seconds_to_look(self) -> float:
+        """Return the seconds until the file is looked at again."""
+        return max(0.0, self._next_look - self._env.monotonic())
+
+    def look(self) -> None:
+        """Look at the file if it is time to, and have changes of it hold."""
+        if self._env.monotonic() < self._next_look:
+            return
+        self._next_look = self._env.monotonic() + USERS_LOOK_SECONDS
+        version = self._file.version()
+        is_new = version != self._version
+        self._version = version
+        if is_new:
+            self._read_again()
+        with self._guard:
+            admitted = list(self._admitted)
+        for user in admitted:
+            if not self._is_welcome(user):
+                user.end()
+            elif is_new:
+                user.rights = self._users.rights_of(user.name)
+
+    def _read_again(self) -> None:
+        try:
+            self._users = UsersInForce(self._file.read_for_server())
+        except (QuireError, OSError) as error:
+            _log.error("the users before stay in force: %s", error)
+        else:
+            _log.info("the users of %s are in force", self._file.path)
+
+    def _is_welcome(self, user: AdmittedUser) -> bool:
+        """Return True if this user would be let in again."""
+        entry = self._users.document.users.get(user.name)
+        if entry is None or entry.locked:
+            return False
+        if user.key_id is None:
+            return user.certificate in entry.certificates
+        now = self._env.now_us()
+        return any(e.key_id == user.key_id and not e.has_expired(now) for e in entry.tokens)

@@ -1,0 +1,123 @@
+"""The file of users: read as a whole, changed by one process at a time, replaced in one step.
+
+UF1. Who reads it finds the document before a change or the one after it, whenever a process or the
+    machine ends.
+UF2. A change that cannot be made, or leads to a document that is wrong, changes nothing (UD1).
+UF3. A file that users other than its owner may write is not used: any of them could give himself
+    every right.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from quire.env import Env, FileLock
+from quire.errors import InvalidArgument, NotFound, StoreError, StoreLocked
+from quire.remote.limits import (
+    MAX_USERS_FILE_BYTES,
+    USERS_CHANGE_SECONDS,
+    USERS_POLL_SECONDS,
+)
+
+from .users_document import UsersDocument
+
+DocumentChange = Callable[[UsersDocument], UsersDocument]
+
+
+class UsersFile:
+    """The file at a path."""
+
+    def __init__(self, env: Env, path: str | os.PathLike[str]) -> None:
+        self._env = env
+        self.path: Final = env.real_path(os.fspath(path))
+
+    def read(self) -> UsersDocument:
+        """Return the document. Raises NotFound, InvalidArgument for one that is wrong."""
+        try:
+            file = self._env.open_file(self.path, read_only=True)
+        except FileNotFoundError:
+            raise NotFound(
+                f"there is no users file {self.path}: `quire user add {self.path} NAME` makes it"
+            ) from None
+        except (OSError, StoreError) as error:
+            raise InvalidArgument(f"the users file {self.path} cannot be read: {error}") from None
+        try:
+            data = file.read(0, MAX_USERS_FILE_BYTES + 1)
+        finally:
+            file.close()
+        if len(data) > MAX_USERS_FILE_BYTES:
+            raise InvalidArgument(
+                f"the users file {self.path} is larger than {MAX_USERS_FILE_BYTES:,} bytes"
+            )
+        try:
+            return UsersDocument.read(data)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"the users file {self.path} is wrong: {error}") from None
+
+    def read_for_server(self) -> UsersDocument:
+        """Return the document for those who enforce it (UF3). Raises as `read`."""
+        document = self.read()
+        with suppress(FileNotFoundError):  # it was in the disk of a simulated machine
+            if os.stat(self.path).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise InvalidArgument(
+                    f"the users file {self.path} may be written by others: chmod go-w {self.path}"
+                )
+        return document
+
+    def version(self) -> object:
+        """Return what differs once the file was replaced or written; None: it is not there."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_ino, status.st_size, status.st_mode
+
+    def change(self, change: DocumentChange, *, create: bool = False) -> UsersDocument:
+        """Replace the document by what the change makes of it (UF1, UF2); return that.
+
+        `create`: where there is none, the change begins with an empty one. Raises NotFound,
+        InvalidArgument, StoreLocked, and what the change raises.
+        """
+        lock = self._lock()
+        try:
+            try:
+                before = self.read()
+            except NotFound:
+                if not create:
+                    raise
+                before = UsersDocument()
+            after = change(before)
+            if after != before or create:
+                self._replace(after.encode())
+            return after
+        finally:
+            lock.release()
+
+    def _lock(self) -> FileLock:
+        deadline = self._env.monotonic() + USERS_CHANGE_SECONDS
+        while True:
+            try:
+                return self._env.lock(f"{self.path}.lock", "quire user")
+            except StoreLocked:
+                if self._env.monotonic() > deadline:
+                    raise StoreLocked(
+                        f"another process changes {self.path}: try again when it is done"
+                    ) from None
+            self._env.sleep(USERS_POLL_SECONDS)
+
+    def _replace(self, data: bytes) -> None:
+        temporary = f"{self.path}.new"
+        with suppress(FileNotFoundError):  # a process was killed in a change
+            self._env.remove(temporary)
+        file = self._env.open_file(temporary, create=True, exclusive=True)
+        try:
+            file.write(0, data)
+            file.sync()
+        finally:
+            file.close()
+        self._env.rename(temporary, self.path)
+        self._env.sync_directory(os.path.dirname(self.path))

@@ -1,0 +1,71 @@
+"""A store that is served to users, on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import quire
+from quire.engine import EmbeddedStore
+from quire.env import OsEnv
+from quire.interface.store import Store
+from quire.remote.access.tokens import UserToken
+from quire.remote.access.user_access import UserAccess
+from quire.remote.access.users_document import Grant, TokenEntry, UserEntry, UsersDocument
+from quire.remote.access.users_file import UsersFile
+from quire.remote.ownership.shared_store import SharedStore
+from quire.remote.server.network_entrance import NetworkEntrance, places_to_listen
+from quire.tls import Tls
+
+
+def grants_of(words: str) -> tuple[Grant, ...]:
+    """Return the grants of words: "put,get queue:orders; browse state:*"."""
+    pairs = [part.split() for part in words.split(";") if part.strip()]
+    return tuple(Grant.of(rights, target) for rights, target in pairs)
+
+
+class Users:
+    """A file of users, and their tokens."""
+
+    def __init__(self, directory: Path) -> None:
+        self.file = UsersFile(OsEnv(), directory / "users.json")
+        self.file.change(lambda document: document, create=True)
+        self.tokens: dict[str, UserToken] = {}
+
+    def grant(self, name: str, words: str, **fields: object) -> None:
+        """Have the user be there with exactly these rights, and one token."""
+        token = self.tokens.setdefault(name, UserToken.draw(OsEnv()))
+        entry = UserEntry(
+            grants=grants_of(words),
+            tokens=(TokenEntry(token.key_id, token.digest()),),
+            **fields,  # type: ignore[arg-type]
+        )
+        self.file.change(
+            lambda before: UsersDocument(users={**before.users, name: entry}, roles=before.roles)
+        )
+
+
+@contextmanager
+def serving_users(
+    owner: Store, users: Users, tls: Tls | None = None, ports: Sequence[str] = ("localhost:0",)
+) -> Iterator[str]:
+    """Serve an owned store to users at a port of this machine; its URL."""
+    assert isinstance(owner, SharedStore)
+    places = places_to_listen(ports, tls, insecure=True, has_users=True)
+    access = UserAccess(OsEnv(), users.file.path)
+    with closing(NetworkEntrance(places, access)) as entrance:
+        owner.share(OsEnv()).listen(entrance)
+        yield entrance.urls[0]
+
+
+@contextmanager
+def as_user(owner: EmbeddedStore, directory: Path, words: str) -> Iterator[Store]:
+    """Open an owned store as a user with these rights."""
+    users = Users(directory)
+    users.grant("anna", words)
+    with (
+        serving_users(owner, users) as url,
+        quire.open(url, token=users.tokens["anna"].text) as store,
+    ):
+        yield store

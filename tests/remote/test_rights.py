@@ -1,0 +1,437 @@
+"""Rights of users: every call without its right is refused, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from quire.block import encode_one
+from quire.calls.call_table import CallRow, Facts
+from quire.engine import EmbeddedStore as Store
+from quire.env import OsEnv
+from quire.errors import NotAllowed, QueueNotFound, QuireError, TransactionNotFound
+from quire.graphs.kept_graphs import graph_state_name, step_state_name
+from quire.ltds import new_id
+from quire.messages.message_fields import Fields
+from quire.remote.access.call_check import CallCheck, needs_of
+from quire.remote.access.granted_rights import GrantedRights, Need
+from quire.remote.access.guarded_store import GuardedStore
+from quire.remote.access.state_names import name_of_state
+from quire.remote.access.users_document import Grant, NameKind, Right
+from quire.remote.wire.named_calls import REQUESTS
+from tests.kit.users import as_user, grants_of
+
+REFUSED = (NotAllowed, QueueNotFound, TransactionNotFound)
+ROWS = {f"{row.op} {kind}": row for (kind, _), row in REQUESTS.items() if row.facts.needs}
+
+# For each argument that a row's needs name, something that is there.
+ARGUMENTS: dict[str, Any] = {
+    "queue": "orders",
+    "name": "orders",
+    "old": "orders",
+    "new": "bills",
+    "names": ["orders", "bills"],
+    "source": "orders",
+    "starts": {"news": "earliest"},
+    "positions": {"news/reader": 0},
+    "queues": [{"name": "new", "dead_letter": "dead", "max_deliveries": 1}],
+    "to": "bills",
+    "keys": ["key"],
+    "key": "key",
+    "dead_letter": "dead",
+    "reply_to": "replies",
+    "payload": b"",
+    "cron": "@daily",
+    "transaction_id": 1,
+}
+BY_ROW: dict[str, dict[str, Any]] = {
+    "cron.create": {"name": "nightly"},
+    "cron.alter": {"name": "daily", "queue": "bills"},
+    "cron.drop": {"name": "daily"},
+    "admin.create_alias": {"name": "alias"},
+    "admin.drop_alias": {"name": "alias"},
+    "claim_for": {"names": [("news", "reader")]},
+    "states.get": {"name": "state"},
+    "states.items": {"name": "state"},
+    "states.drop": {"name": "state"},
+    "get_value": {"name": "state"},
+    "integration.when_ready": {"source": "orders@0"},
+}
+
+
+class User:
+    """A user whose rights are at hand."""
+
+    def __init__(self, *grants: Grant) -> None:
+        self.name = "anna"
+        self.rights = GrantedRights(grants)
+
+
+def arguments_of(row: CallRow) -> dict[str, Any]:
+    """Return arguments for a row: those that its needs name, and the others that it demands."""
+    named = {need.argument for need in needs_of(row)} & row.arguments().names
+    if row.arguments().takes_more:
+        named |= {need.argument for need in needs_of(row) if need.argument}
+    wanted = named | (set(row.arguments().needed) & ARGUMENTS.keys())
+    if row.op == "alter_queue":
+        wanted.add("dead_letter")
+    found = {name: ARGUMENTS[name] for name in sorted(wanted)}
+    return found | BY_ROW.get(row.op, {})
+
+
+def grant(need: Need) -> Grant:
+    """Return the grant of a need alone; whatever a name has, it is seen by it."""
+    right = Right.MANAGE if need.right is None else need.right
+    return Grant((right,), need.kind.value, need.name)
+
+
+@pytest.fixture
+def filled(owner: Store) -> Store:
+    """A store with one of each."""
+    for name in ("orders", "bills", "dead", "replies"):
+        owner.create_queue(name)
+    owner.create_queue("news", kind="topic")
+    owner.subscribe("news", "reader")
+    owner.admin.create_alias("alias", "orders")
+    owner.cron.create("daily", "orders", "@daily")
+    with owner.transaction() as txn:
+        txn.put("orders", b"1")
+        txn.set_value("state", "key", b"value")
+    return owner
+
+
+def state_of(store: Store) -> object:
+    """Return what differs once anything was changed or begun."""
+    checked = store.admin.verify(contents=True).checked
+    transactions = [info.id for info in store.admin.transactions()]
+    return checked, transactions
+
+
+def call(store: GuardedStore, row: CallRow, arguments: dict[str, Any], *, is_step: bool) -> None:
+    """Make a call, as the server does."""
+    if is_step:
+        transaction = store.transaction()
+        try:
+            transaction.make(row, arguments)
+        finally:
+            transaction.rollback()
+    else:
+        store.make(row, arguments)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_call_without_one_of_its_rights_is_refused_and_changes_nothing(
+    filled: Store, name: str
+) -> None:
+    """For each row and each right that it needs: with all others, and with none, it is refused.
+
+    With exactly those it needs, it is allowed. Nothing is looked for before that (CK2).
+    """
+    row = ROWS[name]
+    arguments = arguments_of(row)
+    everything = GrantedRights([Grant(tuple(Right), "*", "*")])
+    check = CallCheck(everything, GuardedStore(filled, User()))
+    check.check_call(row, arguments)
+    needs = sorted(check.allowed, key=str)
+    assert needs
+    before = state_of(filled)
+    is_step = name.endswith(" 9")
+    for missing in [None, *needs]:
+        others = [] if missing is None else [grant(need) for need in needs if need != missing]
+        user = User(*others)
+        if missing is not None and user.rights.allows(missing):
+            continue  # another right that it needs contains it
+        with pytest.raises(REFUSED) as error:
+            call(GuardedStore(filled, user), row, arguments, is_step=is_step)
+        if isinstance(error.value, NotAllowed):
+            assert "right" in str(error.value)
+    assert state_of(filled) == before
+    exactly = GrantedRights(grant(need) for need in needs)
+    CallCheck(exactly, GuardedStore(filled, User())).check_call(row, arguments)
+
+
+def test_every_row_says_what_it_needs() -> None:
+    """Also those with an encoding of their own (TC2)."""
+    assert [row.op for row in REQUESTS.values() if row.facts.needs is None] == []
+    free = {op for (_, op), row in REQUESTS.items() if not (row.facts.needs or row.facts.shows)}
+    assert free == {
+        "", "begin", "commit", "extend", "failed", "mark_moved", "read_chunk", "reject", "sync",
+        "unget", "unmark_moved",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("needs", [None, "own queue:name", "put table:name", "put"])
+def test_a_row_that_does_not_say_what_it_needs_cannot_be_served(needs: str | None) -> None:
+    """Nor one that says it in words which nobody knows: a server does not begin (CK1)."""
+    row = CallRow(Store.sync, Facts(True, True, needs=needs))
+    with pytest.raises(TypeError):
+        needs_of(row)
+
+
+def test_of_a_queue_that_may_not_be_seen_nothing_is_told(filled: Store) -> None:
+    """Every call says of it what it says of one that is not there, word for word (CK3)."""
+    filled.create_queue("secret")
+    filled.admin.create_alias("way", "secret")
+    user = User(Grant.of("put,get,browse,manage", "queue:bills"))
+    guarded = GuardedStore(filled, user)
+    for name, row in ROWS.items():
+        needs = needs_of(row)
+        if not any(need.argument in ("queue", "source", "name") for need in needs):
+            continue
+        answers = []
+        for queue in ("secret", "way", "nothing", "secre"):
+            argument = next(n.argument for n in needs if n.argument in ("queue", "source", "name"))
+            with pytest.raises(QuireError) as error:
+                call(
+                    guarded,
+                    row,
+                    arguments_of(row) | {argument: queue},
+                    is_step=name.endswith(" 9"),
+                )
+            answers.append((type(error.value), str(error.value).replace(queue, "?")))
+        assert len(set(answers)) == 1, (name, answers)
+
+
+def test_listings_show_what_may_be_seen(filled: Store) -> None:
+    """Queues, names, aliases, schedules, states, and a dead letter queue only by name."""
+    filled.alter_queue("bills", dead_letter="dead", max_deliveries=3)
+    user = User(*grants_of("put queue:bills; browse state:other"))
+    guarded = GuardedStore(filled, user)
+    [bills] = guarded.queues()
+    assert (bills.name, bills.dead_letter) == ("bills", None)
+    assert guarded.admin.queue_names() == ["bills"]
+    assert guarded.admin.aliases() == {}
+    assert guarded.cron.list() == []
+    assert guarded.states.names() == []
+    user.rights = GrantedRights(grants_of("browse queue:*; browse schedule:*; browse state:*"))
+    assert [info.name for info in guarded.queues()] == [info.name for info in filled.queues()]
+    assert guarded.admin.aliases() == {"alias": "orders"}
+    assert [info.name for info in guarded.cron.list()] == ["daily"]
+    assert guarded.states.names() == ["state"]
+
+
+def test_states_of_the_house_belong_to_what_they_keep() -> None:
+    """A session, a listener and a graph, each by its own name."""
+    assert name_of_state("quire.sessions", "anna") == (NameKind.SESSION, "anna")
+    assert name_of_state("quire.session.anna", "1") == (NameKind.SESSION, "anna")
+    assert name_of_state("quire.listeners", "anna") == (NameKind.LISTENER, "anna")
+    assert name_of_state(graph_state_name("flow"), "key") == (NameKind.GRAPH, "flow")
+    assert name_of_state(step_state_name("flow", "one")) == (NameKind.GRAPH, "flow")
+    assert name_of_state("mine", "quire.sessions") == (NameKind.STATE, "mine")
+
+
+def test_transactions_are_seen_and_ended_by_who_began_them(filled: Store) -> None:
+    """Others are to them as if they were not there; who has admin on the store sees all."""
+    users = [User(*grants_of("put queue:*")) for _ in range(2)]
+    users[1].name = "bert"
+    anna, bert = (GuardedStore(filled, user) for user in users)
+    own, his, hers = (
+        filled.transaction(),
+        bert.transaction(owner="b"),
+        anna.transaction(owner="a 1"),
+    )
+    for txn in (own, his, hers):
+        txn.put("orders", b"1")
+    [info] = anna.admin.transactions()
+    assert (info.id, info.owner) == (hers.id, "a 1")
+    for other in (own.id, his.id, 10**9):
+        for call in (anna.admin.abort, anna.admin.transaction):
+            with pytest.raises(TransactionNotFound, match="of this user is open"):
+                call(other)
+    anna.admin.abort(hers.id)
+    assert (own.state, his.state, hers.state) == ("open", "open", "rolled back")
+    users[1].rights = GrantedRights(grants_of("admin store:*"))
+    owners = [info.owner for info in bert.admin.transactions()]
+    assert len(owners) == 2
+    assert "b" in owners
+    bert.admin.abort(own.id)
+    his.rollback()
+
+
+# Detours, over a connection -----------------------------------------------------------------------
+
+
+@contextmanager
+def unchanged(owner: Store) -> Iterator[None]:
+    """Show that what is refused has left the store as it was."""
+    before = owner.admin.verify(contents=True).checked
+    yield
+    assert owner.admin.verify(contents=True).checked == before
+
+
+def put_moved(store: Any) -> None:
+    """Put a message as if it were moved, with a reply queue of its own choice."""
+    with store.transaction() as txn:
+        txn.put_moved("bills", b"x", {"reply_to": "orders"})
+
+
+def put_block(store: Any) -> None:
+    """Put a block with a reply queue in it."""
+    with store.transaction() as txn:
+        txn.put_many("bills", [b"1", b"2"])
+        txn.integration.put_block("bills", bytes(encode_one(b"x", Fields(reply_to="orders"))))
+
+
+def move(store: Any) -> None:
+    """Move what is there, in a transaction."""
+    with store.transaction() as txn:
+        txn.move("orders", "bills")
+
+
+def consume_pattern(store: Any) -> None:
+    """Take from whatever a pattern names."""
+    store.get("#")
+
+
+def set_value(name: str, key: str) -> Callable[[Any], None]:
+    """Return a transaction that sets a value."""
+
+    def run(store: Any) -> None:
+        with store.transaction() as txn:
+            txn.set_value(name, key, b"x")
+
+    return run
+
+
+def adopt(store: Any) -> None:
+    """Make a file in the store's directory one's own."""
+    with store.transaction() as txn:
+        txn.integration.adopt("bills", new_id(OsEnv(), foreign=True))
+
+
+def enter(store: Any) -> None:
+    """Take a key of the ledger that another user's commits have."""
+    with store.transaction() as txn:
+        txn.put("bills", b"x")
+        txn.enter("theirs", 9)
+
+
+DETOURS: dict[str, tuple[str, Callable[[Any], object]]] = {
+    "an alias to it": ("put alias:*; put queue:alias", lambda s: s.put("alias", b"x")),
+    "an alias of one's own": (
+        "manage alias:*; put,get queue:mine",
+        lambda s: s.admin.create_alias("mine", "orders"),
+    ),
+    "an alias given to another queue": (
+        "manage queue:bills",
+        lambda s: s.admin.create_alias("alias", "bills", replace=True),
+    ),
+    "another name for it": (
+        "manage queue:orders; manage,get queue:mine",
+        lambda s: s.admin.rename_queue("orders", "mine"),
+    ),
+    "a schedule that puts there": (
+        "manage schedule:*; browse queue:orders",
+        lambda s: s.cron.create("mine", "orders", "@daily"),
+    ),
+    "what another's schedule puts": (
+        "manage schedule:daily; put queue:bills",
+        lambda s: s.cron.alter("daily", payload=b"x"),
+    ),
+    "a schedule with replies": (
+        "manage schedule:*; put queue:bills",
+        lambda s: s.cron.create("mine", "bills", "@daily", reply_to="orders"),
+    ),
+    "dead letters to it": (
+        "manage,get queue:bills",
+        lambda s: s.alter_queue("bills", dead_letter="orders", max_deliveries=1),
+    ),
+    "dead letters of it": (
+        "manage queue:orders; put,get queue:bills",
+        lambda s: s.alter_queue("orders", dead_letter="bills", max_deliveries=1),
+    ),
+    "dead letters of a new one": (
+        "manage,get queue:mine",
+        lambda s: s.create_queue("mine", dead_letter="orders", max_deliveries=1),
+    ),
+    "a move out of it": ("browse queue:orders; put queue:bills", move),
+    "a move into it": ("get queue:orders; browse queue:bills", move),
+    "a move of all of it": (
+        "browse queue:orders; put queue:bills",
+        lambda s: s.admin.move("orders", "bills"),
+    ),
+    "a redrive out of it": (
+        "browse queue:orders; put queue:*",
+        lambda s: s.admin.redrive("orders", to="bills"),
+    ),
+    "a redrive to wherever letters say": (
+        "get queue:orders; put queue:bills*",
+        lambda s: s.admin.redrive("orders"),
+    ),
+    "a state": ("put,manage state:mine", set_value("state", "key")),
+    "a session's state": ("put state:*", set_value("quire.session.anna", "1")),
+    "the list of sessions": ("put state:*", set_value("quire.sessions", "anna")),
+    "a listener's registration": (
+        "put,get queue:orders; put listener:mine",
+        set_value("quire.listeners", "theirs"),
+    ),
+    "a graph's state": ("put state:*", set_value("graph.flow", "pause/one")),
+    "all sessions": (
+        "manage session:mine; manage state:*",
+        lambda s: s.states.drop("quire.sessions"),
+    ),
+    "a key of the ledger": ("put queue:bills; put state:mine", enter),
+    "a listener": ("put queue:orders", lambda s: s.listeners.poll_notices("orders", 0)),
+    "waiting for it": ("put queue:orders", lambda s: s.get("orders", 5)),
+    "a selector": ("browse queue:orders", lambda s: s.get("orders", where="priority = 0")),
+    "an id": ("browse queue:orders", lambda s: s.get("orders", id=1)),
+    "an index": (
+        "browse,put,get queue:orders",
+        lambda s: s.alter_queue("orders", indexed=["sender"]),
+    ),
+    "a pattern": ("get queue:bills; get queue:news*", consume_pattern),
+    "a reply queue": ("put queue:bills", lambda s: s.put("bills", b"x", reply_to="orders")),
+    "a reply queue by its alias": (
+        "put queue:bills; get queue:alias",
+        lambda s: s.put("bills", b"x", reply_to="alias"),
+    ),
+    "a reply queue of many": (
+        "put queue:bills",
+        lambda s: s.put_many("bills", pa.record_batch({"payload": [b"x"], "reply_to": ["orders"]})),
+    ),
+    "a reply queue of a stream": (
+        "put queue:bills",
+        lambda s: s.put_stream("bills", [b"x" * 100_000], reply_to="orders"),
+    ),
+    "a reply queue of a block": ("put queue:bills", put_block),
+    "a reply queue of what is moved": ("put queue:bills", put_moved),
+    "a file of another process": (
+        "put queue:bills",
+        adopt,
+    ),
+    "the files themselves": (
+        "get,browse,put,manage queue:*",
+        lambda s: s.integration.lease_many([("orders", 0, 1)]),
+    ),
+    "a report": ("get,browse,put,manage *:*", lambda s: s.status()),
+    "a prepared transaction": ("get,browse,put,manage *:*", lambda s: s.prepared.commit("x")),
+    "a subscription": ("browse queue:news", lambda s: s.subscribe("news", "mine")),
+    "another's subscription": ("get queue:news", lambda s: s.unsubscribe("news", "reader")),
+    "the whole store": ("get,browse,put,manage *:*", lambda s: s.admin.switch(puts=False)),
+}
+
+
+@pytest.mark.parametrize("name", DETOURS)
+def test_a_detour_is_refused_and_changes_nothing(filled: Store, tmp_path: Path, name: str) -> None:
+    """Each with the rights that one may believe to be enough."""
+    words, action = DETOURS[name]
+    with as_user(filled, tmp_path, words) as store, unchanged(filled), pytest.raises(REFUSED):
+        action(store)
+
+
+@pytest.mark.parametrize("name", DETOURS)
+def test_with_all_rights_no_detour_is_refused(filled: Store, tmp_path: Path, name: str) -> None:
+    """So what is refused above is refused for the right that is missing."""
+    _, action = DETOURS[name]
+    with as_user(filled, tmp_path, "admin *:*") as store:
+        failure: QuireError | None = None
+        try:
+            action(store)
+        except QuireError as error:
+            failure = error
+        assert not isinstance(failure, NotAllowed | QueueNotFound), failure
