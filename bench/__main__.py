@@ -44,6 +44,10 @@ BENCHMARKS = {
         "served",
         "a store at a port, with TLS and without, up to 256 clients, beside Redis and JetStream",
     ),
+    "network_load": (
+        "served",
+        "consumers that wait at a port, and hostile clients: the server's memory and time",
+    ),
     "finding": (
         "embedded",
         "messages found by id, template and selector among a million, beside SQLite",

@@ -22,7 +22,9 @@ class PortServer:
     """A process that listens at a port."""
 
     def __init__(self, command: Sequence[str], port: int) -> None:
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         wait_for_port(port, self._process)
 
     @property
