@@ -20,8 +20,8 @@ from bench.measuring.program import answer_orders
 __all__: list[str] = []
 
 PAYLOAD = as_list(1, 1)[0]
-FILLING = 500  # messages at once
-MOST_A_SECOND = 4_000  # that a task takes
+FILLING = 200  # messages at once
+MOST_A_SECOND = 8_000  # that all tasks take
 
 
 class Tasks:
@@ -51,7 +51,7 @@ class Tasks:
                     await self._store.create_queue(name, kind="work", exist_ok=True)
                     self._there[name] = 0
             if operation != "put":
-                await self._fill(each[0], seconds)
+                await self._fill(each[0], int(MOST_A_SECOND * seconds / tasks) + FILLING)
         times: list[float] = []
         began = time.perf_counter()
         step = getattr(self, operation)
@@ -59,12 +59,10 @@ class Tasks:
         elapsed = time.perf_counter() - began
         return {"rate": len(times) / elapsed, "p50": median(times) * 1e6, "count": len(times)}
 
-    async def _fill(self, queue: str, seconds: float) -> None:
-        """Have as many messages in it as no task takes in that time."""
-        missing = int(MOST_A_SECOND * seconds) - self._there[queue]
-        while missing > 0:
+    async def _fill(self, queue: str, count: int) -> None:
+        """Have so many messages in it at least, more than a task takes."""
+        while self._there[queue] < count:
             await self._store.put_many(queue, [PAYLOAD] * FILLING)
-            missing -= FILLING
             self._there[queue] += FILLING
 
     async def _repeat(self, step: Any, names: list[str], until: float, times: list[float]) -> None:
