@@ -51,12 +51,13 @@ class StoredNames(Protocol):
 class CallCheck:
     """The check of calls of one user. What is allowed is noted, to be looked at again."""
 
-    __slots__ = ("_names", "allowed", "rights")
+    __slots__ = ("_names", "_puts", "allowed", "rights")
 
     def __init__(self, rights: GrantedRights, names: StoredNames) -> None:
         self.rights = rights
         self._names = names
         self.allowed: set[Need] = set()
+        self._puts: set[str] = set()  # queues with puts that were allowed
 
     def check_call(self, row: CallRow, arguments: Mapping[str, Any]) -> CallValues:
         """Return the arguments to call with. Raises NotAllowed, QueueNotFound, InvalidArgument."""
@@ -68,7 +69,8 @@ class CallCheck:
     def check_again(self, rights: GrantedRights) -> None:
         """See that all that was allowed is so by other rights. Raises NotAllowed."""
         self.rights = rights
-        for need in self.allowed:
+        puts = (Need(Right.PUT, NameKind.QUEUE, queue) for queue in self._puts)
+        for need in [*self.allowed, *puts]:
             if not rights.allows(need):
                 raise not_allowed(need)
 
@@ -93,6 +95,16 @@ class CallCheck:
         if own is None:
             raise no_queue(called)
         self.allowed.add(need)
+        return own
+
+    def put(self, name: str) -> str:
+        """Require `put` on a queue, as `queue` does; fast where it is known."""
+        own = self._names.own_name(name)
+        known = self.rights.puts
+        if own is None or own not in known:
+            own = self.queue(Right.PUT, name)
+            known.add(own)
+        self._puts.add(own)
         return own
 
     def new_queue(self, right: Right | None, name: object) -> None:

@@ -37,7 +37,7 @@ class Need(NamedTuple):
 class GrantedRights:
     """All rights of a user."""
 
-    __slots__ = ("_answers", "_by_kind")
+    __slots__ = ("_answers", "_by_kind", "puts")
 
     def __init__(self, grants: Iterable[Grant]) -> None:
         self._by_kind: dict[NameKind, list[tuple[str, frozenset[Right]]]] = {}
@@ -49,6 +49,7 @@ class GrantedRights:
             for kind in kinds:
                 self._by_kind.setdefault(kind, []).append((grant.names, rights))
         self._answers: dict[Need, bool] = {}
+        self.puts = set[str]()  # queues that may be put to, as far as that is known
 
     def allows(self, need: Need) -> bool:
         """Return True if a grant has that right on that name, or on all of those names (GR1)."""
@@ -56,6 +57,7 @@ class GrantedRights:
         if found is None:
             if len(self._answers) >= MAX_KEPT_ANSWERS:
                 self._answers.clear()
+                self.puts.clear()
             found = self._answers[need] = self._find(need)
         return found
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, Self
 from quire.arguments import Bytes
 from quire.block.format import Column
 from quire.calls.call_table import CallRow, Subject, by_row
-from quire.errors import QueueInUse, QueueNotFound, QuireError, ScheduleNotFound
+from quire.errors import QueueExists, QueueInUse, QueueNotFound, QuireError, ScheduleNotFound
 from quire.interface.integration import TransactionIntegration
 from quire.interface.redriving import Redrives
 from quire.interface.store import Store
@@ -35,7 +35,9 @@ from .call_check import CallCheck, needs_of
 from .shown_results import SHOWN, WHOLE_STORE, UserInForce, owner_of_transaction
 from .users_document import Right
 
-_TELLING: Final = (QueueNotFound, ScheduleNotFound, QueueInUse)  # whose words name others
+# Errors whose words name others.
+_TELLING: Final = (QueueNotFound, QueueExists, QueueInUse, ScheduleNotFound)
+_ALIAS: Final = " is an alias of "
 _PREPARE: Final = REQUESTS[STEP, "prepare"]
 
 
@@ -64,6 +66,9 @@ def _hidden(user: UserInForce, error: QuireError) -> QuireError:
             "the queue is in use: by a transaction, an alias, a schedule or a session, or as the"
             " dead_letter of another one; a user with admin on the store is told by which"
         )
+    if isinstance(error, QueueExists):
+        name, is_alias, _ = str(error).partition(_ALIAS)
+        return QueueExists(f"{name} is an alias: use another name") if is_alias else error
     if isinstance(error, ScheduleNotFound):
         return ScheduleNotFound("there is no such schedule: store.cron.list() has those there are")
     return QueueNotFound("there is no such queue that this user has a right on: it was just there")
@@ -148,7 +153,7 @@ class GuardedStore(StoreObject):
 
     def put_now(self, queue: str, payload: bytes) -> int:
         """Put a message alone."""
-        own = self._check().queue(Right.PUT, queue)
+        own = self._check().put(queue)
         try:
             found: int = self._store.put_now(own, payload)
         except _TELLING as error:
@@ -269,8 +274,9 @@ class GuardedTransaction(TransactionCalls):
 
     def put(self, queue: str, payload: Any, **options: Any) -> MessageId:
         check = self._check()
-        own = check.queue(Right.PUT, queue)
-        check.reply_queue(Right.GET, options.get("reply_to"))
+        own = check.put(queue)
+        if "reply_to" in options:
+            check.reply_queue(Right.GET, options["reply_to"])
         try:
             found: MessageId = self._transaction.put(own, payload, **options)
         except _TELLING as error:
@@ -282,7 +288,7 @@ class GuardedTransaction(TransactionCalls):
     ) -> MessageIds:
         """Put what the server has decoded: a batch of columns."""
         check = self._check()
-        own = check.queue(Right.PUT, queue)
+        own = check.put(queue)
         for name in payloads.column("reply_to").unique().to_pylist():
             check.reply_queue(Right.GET, name)
         with _hiding(self._user):
@@ -294,7 +300,7 @@ class GuardedTransaction(TransactionCalls):
     def put_moved(self, queue: str, content: Any, fields: Mapping[str, Any]) -> MessageId:
         """Put a message that is moved: whoever sends it says so, and may have written it."""
         check = self._check()
-        own = check.queue(Right.PUT, queue)
+        own = check.put(queue)
         check.reply_queue(Right.GET, fields.get("reply_to"))
         with _hiding(self._user):
             found: MessageId = self._transaction.put_moved(own, content, fields)
@@ -316,7 +322,7 @@ class GuardedTransaction(TransactionCalls):
 
     def _checked_block(self, queue: str, data: Bytes) -> str:
         check = self._check()
-        own = check.queue(Right.PUT, queue)
+        own = check.put(queue)
         block = check_block(data)
         if block.columns & Column.REPLY_TO:
             found = block.headers.strings[Column.REPLY_TO]
@@ -328,7 +334,7 @@ class GuardedTransaction(TransactionCalls):
         """Put a file: who may not write the store's directory has none."""
         check = self._check()
         check.need(*WHOLE_STORE)
-        own = check.queue(Right.PUT, queue)
+        own = check.put(queue)
         found: MessageIds = self._transaction.integration.adopt(own, ltds_id)
         return found
 
@@ -343,7 +349,7 @@ class GuardedTransaction(TransactionCalls):
     ) -> Any:
         """Begin to put a message of any size."""
         check = self._check()
-        own = check.queue(Right.PUT, queue)
+        own = check.put(queue)
         check.reply_queue(Right.GET, fields.get("reply_to"))
         with _hiding(self._user):
             return self._transaction.begin_stream(own, fields, size, timeout, is_moved=is_moved)
@@ -365,8 +371,10 @@ class GuardedTransaction(TransactionCalls):
 
     def commit(self, timeout: Duration | None = None) -> None:
         self._check_all()
-        with _hiding(self._user):
+        try:
             self._transaction.commit(timeout)
+        except _TELLING as error:
+            raise _hidden(self._user, error) from None
 
     def prepare(self, xid: str, timeout: Duration | None = None) -> None:
         self._check().check_call(_PREPARE, {})

@@ -32,6 +32,7 @@ T = TypeVar("T")
 class Right(Enum):
     """The rights on names."""
 
+    __hash__ = object.__hash__  # they are looked up with each call
     PUT = "put"  # messages, values
     GET = "get"  # take messages, move subscriptions, and what BROWSE allows
     BROWSE = "browse"  # look at messages, values and numbers
@@ -42,6 +43,7 @@ class Right(Enum):
 class NameKind(Enum):
     """The kinds of names that rights are on."""
 
+    __hash__ = object.__hash__  # as those of rights
     QUEUE = "queue"
     ALIAS = "alias"
     STATE = "state"  # and keys of the ledger

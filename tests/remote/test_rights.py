@@ -14,7 +14,13 @@ from quire.block import encode_one
 from quire.calls.call_table import CallRow, Facts
 from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
-from quire.errors import NotAllowed, QueueNotFound, QuireError, TransactionNotFound
+from quire.errors import (
+    NotAllowed,
+    QueueExists,
+    QueueNotFound,
+    QuireError,
+    TransactionNotFound,
+)
 from quire.graphs.kept_graphs import graph_state_name, step_state_name
 from quire.ltds import new_id
 from quire.messages.message_fields import Fields
@@ -195,6 +201,29 @@ def test_of_a_queue_that_may_not_be_seen_nothing_is_told(filled: Store) -> None:
                 )
             answers.append((type(error.value), str(error.value).replace(queue, "?")))
         assert len(set(answers)) == 1, (name, answers)
+
+
+def test_errors_name_nothing_that_may_not_be_seen(filled: Store) -> None:
+    """An alias's queue, what is in the way of a drop, a near name of a schedule."""
+    filled.create_queue("secret")
+    filled.admin.create_alias("taken", "secret")
+    filled.create_queue("first", dead_letter="dead", max_deliveries=1)
+    user = User(*grants_of("manage queue:t*; manage queue:dead; manage schedule:*"))
+    guarded = GuardedStore(filled, user)
+    calls: list[Callable[[], object]] = [
+        lambda: guarded.create_queue("taken"),
+        lambda: guarded.admin.create_queues(["two", "taken"]),
+        lambda: guarded.drop_queue("dead"),
+        lambda: guarded.cron.drop("dail"),
+    ]
+    for call in calls:
+        with pytest.raises(QuireError) as error:
+            call()
+        words = str(error.value)
+        assert not [name for name in ("secret", "first", "daily") if name in words], words
+    user.rights = GrantedRights(grants_of("admin *:*"))
+    with pytest.raises(QueueExists, match="secret"):
+        guarded.create_queue("taken")
 
 
 def test_listings_show_what_may_be_seen(filled: Store) -> None:

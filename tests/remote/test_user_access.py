@@ -197,7 +197,9 @@ def test_locking_ends_what_is_open_and_what_waits(owner: Store, url: str, users:
         assert other.get("others") is None  # who is not locked goes on
         users.grant("anna", "put,get queue:orders")
         eventually(lambda: is_let_in(url, token_of(users)))
-    assert owner.browse("orders") == []
+        assert len(owner.browse("orders")) == 0
+        eventually(lambda: not raises(lambda: store.put("orders", b"again")))
+    assert [message.payload for message in owner.browse("orders")][:1] == [b"again"]
 
 
 def test_a_change_of_rights_holds_for_open_connections_and_transactions(
