@@ -131,3 +131,7 @@ USERS_CHANGE_SECONDS = 10.0  # that a command waits for another one that changes
 USERS_POLL_SECONDS = 0.05
 USERS_LOOK_SECONDS = 0.4  # between two looks of a server at the file: a change holds in a second
 MAX_TOKENS_FILE_BYTES = 1 << 20
+FREE_REFUSALS = 10  # of one address in a minute: more than a person makes by mistake
+REFUSALS_SECONDS = 60.0
+REFUSED_PAUSE_SECONDS = 1.0  # for each further client of that address
+MAX_REFUSED_ADDRESSES = 10_000  # some 2 MB

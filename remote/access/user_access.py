@@ -19,11 +19,12 @@ from typing import Any, Final
 
 from quire.env import Env
 from quire.env.interpreter import Lock
-from quire.errors import InvalidArgument, NotAllowed, QuireError
+from quire.errors import InvalidArgument, NotAllowed
 from quire.remote.limits import USERS_LOOK_SECONDS
 
 from .granted_rights import GrantedRights
 from .guarded_store import GuardedStore
+from .refusals import Refusals
 from .tokens import UserToken
 from .users_document import TokenEntry, UsersDocument
 from .users_file import UsersFile
@@ -100,6 +101,7 @@ class UserAccess:
         self._next_look = 0.0
         self._guard = Lock()  # of what follows
         self._admitted = weakref.WeakSet[AdmittedUser]()
+        self._refusals: Final = Refusals()
 
     # Admission (UA1)
 
@@ -109,11 +111,30 @@ class UserAccess:
         certificate_names: Iterable[str],
         store: Any,
         cut: Callable[[], None],
+        address: str,
     ) -> GuardedStore:
         """Return the store for whoever has this token, or certificate. Raises NotAllowed.
 
-        `store`: a `ServedStore`. `cut`: ends the connection, once the user is to go.
+        `store`: a `ServedStore`. `cut`: ends the connection, once the user is to go. `address`:
+        where the client is.
         """
+        try:
+            return self._admit(token, certificate_names, store, cut)
+        except NotAllowed as error:
+            self._refusals.note(address, self._env.monotonic(), str(error))
+            raise
+
+    def pause_of(self, address: str) -> float:
+        """Return the seconds that a client at the address waits for its handshake."""
+        return self._refusals.pause_of(address)
+
+    def _admit(
+        self,
+        token: object,
+        certificate_names: Iterable[str],
+        store: Any,
+        cut: Callable[[], None],
+    ) -> GuardedStore:
         user = self._user_of(token, certificate_names, cut)
         with self._guard:
             self._admitted.add(user)
@@ -161,7 +182,9 @@ class UserAccess:
         """Look at the file if it is time to, and have changes of it hold."""
         if self._env.monotonic() < self._next_look:
             return
-        self._next_look = self._env.monotonic() + USERS_LOOK_SECONDS
+        now = self._env.monotonic()
+        self._next_look = now + USERS_LOOK_SECONDS
+        self._refusals.look(now)
         version = self._file.version()
         is_new = version != self._version
         self._version = version
@@ -178,7 +201,7 @@ class UserAccess:
     def _read_again(self) -> None:
         try:
             self._users = UsersInForce(self._file.read_for_server())
-        except (QuireError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 whatever it is, somebody has to look at the file
             _log.error("the users before stay in force: %s", error)
         else:
             _log.info("the users of %s are in force", self._file.path)

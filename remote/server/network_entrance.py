@@ -35,7 +35,7 @@ from quire.remote.limits import (
 from quire.remote.wire import tls_session
 from quire.remote.wire.address import LOOPBACK, TCP, TcpPlace, place_of, tcp_url
 from quire.remote.wire.protocol import MAGIC, greeting
-from quire.remote.wire.sockets import accept, bind, close, secured
+from quire.remote.wire.sockets import accept, address_of, bind, close, secured
 from quire.tls import Tls
 
 from .signals import SignalFlag
@@ -60,8 +60,12 @@ class AdmitsUsers(Protocol):
         certificate_names: Iterable[str],
         store: Any,
         cut: Callable[[], None],
+        address: str,
     ) -> Any:
         """Return the store for whoever that is. Raises NotAllowed."""
+
+    def pause_of(self, address: str) -> float:
+        """Return the seconds that a client at the address waits for its handshake."""
 
     def look(self) -> None:
         """Have a change of the users hold, if there is one."""
@@ -145,6 +149,7 @@ class NetworkEntrance:
         self._is_closing = False
         self._handshakes: dict[int, _Handshake] = {}  # the oldest first
         self._without_hello: deque[tuple[float, Adopted]] = deque()
+        self._put_off: deque[tuple[float, socket.socket]] = deque()  # the next to begin first
         self._pauses_until = 0.0  # accepting, where the system has no file
         self._thread: threading.Thread | None = None
 
@@ -185,6 +190,8 @@ class NetworkEntrance:
             close(listener)
         for handshake in self._handshakes.values():
             close(handshake.connection)
+        for _, plain in self._put_off:
+            close(plain)
         self.abandon()
 
     def abandon(self) -> None:
@@ -213,6 +220,8 @@ class NetworkEntrance:
             times.append(next(iter(self._handshakes.values())).until - now)
         if self._without_hello:
             times.append(self._without_hello[0][0] - now)
+        if self._put_off:
+            times.append(self._put_off[0][0] - now)
         if self._pauses_until:
             times.append(self._pauses_until - now)
         if self.access is not None:
@@ -225,6 +234,8 @@ class NetworkEntrance:
             self._pauses_until = 0.0
             for listener in self._listeners.values():
                 self._events.modify(listener.fileno(), READ)
+        while self._put_off and self._put_off[0][0] <= now:
+            self._begin(self._put_off.popleft()[1])
         while self._handshakes:
             fd, handshake = next(iter(self._handshakes.items()))
             if handshake.until > now:
@@ -238,7 +249,7 @@ class NetworkEntrance:
     def _accept(self, listener: socket.socket) -> None:
         try:
             for _ in range(EVENTS_AT_ONCE):
-                self._begin(accept(listener))
+                self._begin_in_time(accept(listener))
         except BlockingIOError:
             pass
         except OSError as error:
@@ -247,6 +258,16 @@ class NetworkEntrance:
                 self._pauses_until = time.monotonic() + ACCEPT_PAUSE_SECONDS
                 for each in self._listeners.values():
                     self._events.modify(each.fileno(), 0)
+
+    def _begin_in_time(self, plain: socket.socket) -> None:
+        """Begin with a connection, a while later if too many of its address were refused."""
+        pause = 0.0 if self.access is None else self.access.pause_of(address_of(plain))
+        if not pause:
+            self._begin(plain)
+            return
+        if len(self._put_off) >= MAX_HANDSHAKES:
+            close(self._put_off.popleft()[1])
+        self._put_off.append((time.monotonic() + pause, plain))
 
     def _begin(self, plain: socket.socket) -> None:
         if self._tls is None:

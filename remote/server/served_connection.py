@@ -37,7 +37,15 @@ from quire.remote.limits import (
     UNSENT_FRAME_BYTES,
 )
 from quire.remote.wire.protocol import Header, Role
-from quire.remote.wire.sockets import close, has_unread, now, refuse_more, send_all, shut
+from quire.remote.wire.sockets import (
+    address_of,
+    close,
+    has_unread,
+    now,
+    refuse_more,
+    send_all,
+    shut,
+)
 from quire.remote.wire.wire_connection import WireConnection, WireSide
 
 from .open_streams import OpenStreams
@@ -145,6 +153,10 @@ class ServedConnection:
         self._unsent: deque[tuple[Sequence[Bytes], LongAnswer | None]] = deque()
         self._unsent_bytes = 0
         self._is_sending = False  # a thread is (CL6)
+
+    def address(self) -> str:
+        """Return the host of the client; nothing where it has gone."""
+        return address_of(self._connection)
 
     def certificate_names(self) -> list[str]:
         """Return the names in the client's certificate, if it has shown one that is trusted."""

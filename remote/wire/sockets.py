@@ -21,7 +21,7 @@ import struct
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.arguments import Bytes
@@ -172,6 +172,13 @@ def keep_alive(connection: socket.socket) -> None:
         option = getattr(socket, name, None)  # not every system has all of them
         if option is not None:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def address_of(connection: socket.socket) -> str:
+    """Return the host at the other side of a port; nothing where it has gone."""
+    with suppress(OSError):
+        return str(connection.getpeername()[0])
+    return ""
 
 
 def accept(listener: socket.socket) -> socket.socket:

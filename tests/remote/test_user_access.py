@@ -24,9 +24,16 @@ from quire.errors import (
     QueueNotFound,
     QuireError,
 )
+from quire.remote.access.refusals import Refusals
 from quire.remote.access.tokens import UserToken
 from quire.remote.access.user_access import UserAccess
 from quire.remote.access.users_document import TokenEntry
+from quire.remote.limits import (
+    FREE_REFUSALS,
+    MAX_REFUSED_ADDRESSES,
+    REFUSALS_SECONDS,
+    REFUSED_PAUSE_SECONDS,
+)
 from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.server.network_entrance import places_to_listen
 from quire.tls import Tls
@@ -388,3 +395,43 @@ def test_transactions_are_named_by_their_user(owner: Store, url: str, users: Use
         [info] = owner.admin.transactions()
         assert info.owner is not None
         assert info.owner == "user anna: boss"
+
+
+def test_clients_of_an_address_with_many_wrong_tokens_are_slowed_and_logged(
+    url: str, users: Users, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After some in a minute each waits before its handshake; the log has one line (RF1, RF2)."""
+    pauses: list[float] = []
+    pause_of = Refusals.pause_of
+
+    def noted(refusals: Refusals, address: str) -> float:
+        pauses.append(pause_of(refusals, address))
+        return pauses[-1] and 0.01
+
+    monkeypatch.setattr(Refusals, "pause_of", noted)
+    wrong = UserToken.draw(OsEnv()).text
+    for _ in range(FREE_REFUSALS + 3):
+        refusal(lambda: quire.open(url, token=wrong))
+    assert pauses == [0.0] * FREE_REFUSALS + [REFUSED_PAUSE_SECONDS] * 3
+    assert is_let_in(url, token_of(users))
+    assert caplog.text.count("is refused") == 1
+
+
+def test_refusals_are_counted_by_the_minute_and_address(caplog: pytest.LogCaptureFixture) -> None:
+    """Ten thousand of one address are two lines; too many addresses are forgotten (RF3)."""
+    refusals = Refusals()
+    for n in range(10_000):
+        refusals.note("192.0.2.1", n / 1000, "why")
+    assert refusals.pause_of("192.0.2.1") == REFUSED_PAUSE_SECONDS
+    assert refusals.pause_of("192.0.2.2") == 0
+    refusals.look(REFUSALS_SECONDS - 0.1)
+    assert refusals.pause_of("192.0.2.1") == REFUSED_PAUSE_SECONDS
+    refusals.look(REFUSALS_SECONDS)
+    assert refusals.pause_of("192.0.2.1") == 0
+    assert [record.getMessage() for record in caplog.records] == [
+        "a client at 192.0.2.1 is refused: why",
+        "9999 more clients at 192.0.2.1 were refused",
+    ]
+    for n in range(MAX_REFUSED_ADDRESSES + FREE_REFUSALS):
+        refusals.note(f"host{n}", 100.0, "why")
+    assert len(refusals._by_address) == MAX_REFUSED_ADDRESSES
