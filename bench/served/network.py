@@ -122,7 +122,7 @@ def _measure_tasks(setting: BenchmarkSetting, servers: Sequence[NetworkServer]) 
 def _with_server_time(
     server: NetworkServer, call: Callable[[], dict[str, float]]
 ) -> dict[str, float]:
-    """What the call gives, and the server's processor time for one operation, in microseconds.
+    """Return what the call gives, and the server's processor time for an operation, in us.
 
     The messages with which a queue is filled first count as time, not as operations: `put` alone
     has none.
