@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from .interface.store import Store
     from .remote.access.user_access import UserAccess
     from .remote.ownership.election import Election
+    from .remote.ownership.served_ports import ServedPorts
     from .remote.ownership.shared_store import SharedStore
-    from .remote.server.network_entrance import NetworkEntrance
     from .remote.server.signals import SignalFlag
+    from .remote.server.store_server import StoreServer
 
 _log = logger("quire.opening")
 _NETWORK = "quire://"
@@ -245,7 +246,8 @@ def serve(
 ) -> None:
     """Own the store at `path` and serve it until SIGTERM or SIGINT, and then close it.
 
-    `listen`: "host:port" of ports at which it is served to other machines, too, over TLS: `tls`
+    `listen`: "host:port" of ports at which it is served to other machines, too, over TLS, whether
+    or not this process owns it: clients are relayed to the owner while another one does. `tls`
     names the certificate and key of this server and, as `ca`, the authority of its clients, who
     must have a certificate of it; on loopback `ca` may be left out, and with `insecure` TLS.
     `users`: the file of those who are let in at these ports, each with his rights; `ca` may be left
@@ -256,11 +258,11 @@ def serve(
     Where another process owns it, this one has joined, and takes over when that one ends, if it is
     the first of those that wait; without `wait` StoreLocked is raised. With `linger`, also end when
     no client has been connected for that many seconds, and when a write or sync of the store has
-    failed: the next one opens it anew and recovers. `say` is given a line for each process that
-    owns the store before this one, one when others can join this one, with the process id, the path
-    and the URL, and one at each SIGHUP, which makes a checkpoint: the store's status, as JSON. A
-    service manager is told too (NOTIFY_SOCKET), who waits is ready as well. Raises what `open`
-    raises.
+    failed: the next one opens it anew and recovers. `say` is given a line for each port, one for
+    each process that owns the store before this one, one when others can join this one, with the
+    process id, the path and the URL, and one at each SIGHUP, which makes a checkpoint: the store's
+    status, as JSON. A service manager is told too (NOTIFY_SOCKET), who waits is ready as well.
+    Raises what `open` raises.
     """
     with importing():
         from quire.remote import STOPPING, notify, on_hangup, stop_on_signals
@@ -271,39 +273,52 @@ def serve(
     env = OsEnv()
     say = say or _log.info
     grace = check_seconds(grace) if grace else 0.0
-    network = _entrance(env, listen, _checked_tls(tls), users, insecure=insecure)
+    ports = _ports(env, path, listen, _checked_tls(tls), users, insecure=insecure)
     election = Election(env, path, options, owner="quire serve")
-    with (
-        closing(network) if network is not None else nullcontext(),
-        stop_on_signals() as end,
-        _own_or_join(env, election, create) if wait else election.own(create=create) as store,
-    ):
-        with on_hangup(lambda: _tell_status(store, say)):
-            owned = _in_turn(store, end, say)
-            if owned is not None:
-                _serve_others(owned, env, linger, end, say, network, grace)
-        notify(STOPPING)
-        if linger is None and owned is not None and owned.failed:
+    with closing(ports) if ports is not None else nullcontext(), stop_on_signals() as end:
+        with _own_or_join(env, election, create) if wait else election.own(create=create) as store:
+            if ports is not None:
+                ports.open(lambda: _server_of(store, env))
+                for url in ports.urls:
+                    say(f"listening: {url}")
+            with on_hangup(lambda: _tell_status(store, say)):
+                owned = _in_turn(store, end, say)
+                if owned is not None:
+                    _serve_others(owned, env, linger, end, say, grace)
+                elif ports is not None and grace:
+                    ports.drain(grace)
+            has_failed = linger is None and owned is not None and owned.failed
+            goes_on = ports is not None and ports.relays and has_failed
+            if not goes_on:
+                notify(STOPPING)
+        if goes_on and ports is not None:
+            has_failed = not _relay_to_others(env, path, ports, end, say, grace)
+        if has_failed:
             raise StoreFailed(
                 f"a write or sync of {path} failed, or its directory was moved or removed: the "
                 "store is let go of; who opens it next, where it is now, recovers it"
             )
 
 
-def _entrance(
-    env: Env, listen: Sequence[str], tls: Tls | None, users: str | None, *, insecure: bool
-) -> NetworkEntrance | None:
+def _ports(
+    env: Env,
+    path: str,
+    listen: Sequence[str],
+    tls: Tls | None,
+    users: str | None,
+    *,
+    insecure: bool,
+) -> ServedPorts | None:
     """Bind the ports, before anybody is made to wait. Raises InvalidArgument, RemoteError."""
     if not listen:
         if tls is not None or insecure or users is not None:
             raise InvalidArgument("certificates, or none, and users are for a port: give listen")
         return None
     with importing():
-        from .remote.server.network_entrance import NetworkEntrance, places_to_listen
+        from .remote.ownership.served_ports import ServedPorts
 
-    has_users = users is not None
-    places = places_to_listen(listen, tls, insecure=insecure, has_users=has_users)
-    return NetworkEntrance(places, None if users is None else _access(env, users))
+    access = None if users is None else _access(env, users)
+    return ServedPorts(env, path, listen, tls, access, insecure=insecure)
 
 
 def _access(env: Env, users: str) -> UserAccess:
@@ -314,18 +329,30 @@ def _access(env: Env, users: str) -> UserAccess:
     return UserAccess(env, users)
 
 
+def _owned(store: Store) -> SharedStore | None:
+    """The store that a store object has, if this process owns it by now."""
+    with importing():
+        from .remote.client.joined_store import JoinedStore
+
+    if not isinstance(store, JoinedStore):
+        return cast("SharedStore", store)
+    return cast("SharedStore", store.owner) if store.role == "owner" else None
+
+
+def _server_of(store: Store, env: Env) -> StoreServer | None:
+    owned = _owned(store)
+    return None if owned is None else owned.share(env)
+
+
 def _in_turn(store: Store, end: SignalFlag, say: Callable[[str], None]) -> SharedStore | None:
     """The store, once this process owns it; None if it is to end before."""
     with importing():
-        from quire.remote import READY, notify
+        from quire.remote import READY, JoinedStore, notify
         from quire.remote.limits import LOOK_SECONDS
 
-        from .remote.client.joined_store import JoinedStore
-
     owner = 0
-    while isinstance(store, JoinedStore):
-        if store.role == "owner":
-            return cast("SharedStore", store.owner)
+    while (owned := _owned(store)) is None:
+        assert isinstance(store, JoinedStore)
         if owner != store.owner_process_id:
             owner = store.owner_process_id
             if owner == os.getpid():
@@ -337,7 +364,7 @@ def _in_turn(store: Store, end: SignalFlag, say: Callable[[str], None]) -> Share
             notify(f"{READY}\nSTATUS=waiting: process {owner} owns {store.path}")
         if end.wait(LOOK_SECONDS):
             return None
-    return cast("SharedStore", store)
+    return owned
 
 
 def _serve_others(
@@ -346,7 +373,6 @@ def _serve_others(
     linger: float | None,
     end: SignalFlag,
     say: Callable[[str], None],
-    network: NetworkEntrance | None,
     grace: float,
 ) -> None:
     with importing():
@@ -354,14 +380,50 @@ def _serve_others(
 
     server = store.share(env)
     say(f"ready: process {os.getpid()} serves {store.path} at {server.wait_started()}")
-    if network is not None:
-        server.listen(network)
-        for url in network.urls:
-            say(f"listening: {url}")
     notify(f"{READY}\nSTATUS=owns {store.path}")
     server.wait_until_idle(linger, end)
     if grace and not store.failed:
         server.drain(grace)
+
+
+def _relay_to_others(
+    env: Env,
+    path: str,
+    ports: ServedPorts,
+    end: SignalFlag,
+    say: Callable[[str], None],
+    grace: float,
+) -> bool:
+    """Let clients in at the ports while another process owns the store that has failed here.
+
+    False: no process does any more. True: a signal has come before.
+    """
+    with importing():
+        from quire.remote import READY, STOPPING, notify
+        from quire.remote.limits import LOOK_SECONDS
+
+        from .engine.layout import Layout
+        from .remote.client.joining import begin_session
+
+    lock = Layout(path).lock
+    until = env.monotonic() + LOOK_SECONDS
+    while not end.wait(JOIN_POLL_SECONDS):
+        session = begin_session(env, path, DEFAULT_CALL_TIMEOUT)
+        if session is not None:
+            with closing(session):
+                owner = session.connection.owner_process_id
+                say(f"relaying: process {owner} owns {path}, which has failed here")
+                notify(f"{READY}\nSTATUS=relaying: process {owner} owns {path}")
+                while not (session.connection.lost or end.wait(LOOK_SECONDS)):
+                    pass
+            until = env.monotonic() + LOOK_SECONDS
+        elif not env.is_locked(lock) and env.monotonic() > until:
+            notify(STOPPING)
+            return False
+    notify(STOPPING)
+    if grace:
+        ports.drain(grace)
+    return True
 
 
 def _tell_status(store: Store, say: Callable[[str], None]) -> None:

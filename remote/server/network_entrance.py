@@ -1,6 +1,6 @@
 """The entrance of a server for other machines: ports, and the handshakes of who comes there.
 
-NE1. A connection reaches the server once its client has shaken hands, and shown a certificate of
+NE1. A connection reaches who serves it once its client has shaken hands, and shown a certificate of
     the authority that the server demands. Until then it costs no thread: one of its own does all.
 NE2. `MAX_HANDSHAKES` may be under way; the oldest gives way to the next. One that takes longer
     than `HANDSHAKE_SECONDS` is ended, and so is a connection without a hello after as long again.
@@ -75,11 +75,11 @@ class AdmitsUsers(Protocol):
 
 
 class Adopted(Protocol):
-    """A connection that the server has, as far as its hello is waited for."""
+    """A connection that somebody serves, as far as its hello is waited for."""
 
     @property
-    def role(self) -> object:
-        """None before that."""
+    def is_admitted(self) -> bool:
+        """True once it has come and was answered."""
 
     def cut(self) -> None:
         """End it for both sides."""
@@ -136,7 +136,7 @@ class NetworkEntrance:
         self._tls = places[0].tls
         self._context: ssl.SSLContext | None = None
         self._seen: list[object] = []  # the times of the files
-        self._adopt: Callable[[socket.socket], Adopted] = _nobody
+        self._adopt: Callable[[socket.socket], Adopted | None] = _nobody
         self._listeners: dict[int, socket.socket] = {}
         self.urls: Final[list[str]] = []
         if self._tls is not None:
@@ -168,8 +168,11 @@ class NetworkEntrance:
         self._listeners[listener.fileno()] = listener
         self.urls.append(tcp_url(place.host, listener.getsockname()[1]))
 
-    def let_in(self, adopt: Callable[[socket.socket], Adopted]) -> None:
-        """Let clients in from now on: `adopt` takes each connection, in another thread."""
+    def let_in(self, adopt: Callable[[socket.socket], Adopted | None]) -> None:
+        """Let clients in from now on: `adopt` takes each connection, in another thread.
+
+        It returns None for one that nobody serves, which is ended.
+        """
         self._adopt = adopt
         for listener in self._listeners.values():
             listener.listen(MAX_HANDSHAKES)
@@ -243,7 +246,7 @@ class NetworkEntrance:
             self._drop(fd)
         while self._without_hello and self._without_hello[0][0] <= now:
             connection = self._without_hello.popleft()[1]
-            if connection.role is None:
+            if not connection.is_admitted:
                 connection.cut()
 
     def _accept(self, listener: socket.socket) -> None:
@@ -332,6 +335,9 @@ class NetworkEntrance:
     def _hand_over(self, connection: socket.socket) -> None:
         connection.setblocking(True)
         adopted = self._adopt(connection)
+        if adopted is None:
+            close(connection)
+            return
         self._without_hello.append((time.monotonic() + HANDSHAKE_SECONDS, adopted))
 
     def _drop(self, fd: int) -> None:
@@ -351,5 +357,5 @@ def _times_of(tls: Tls) -> list[object]:
     return times
 
 
-def _nobody(connection: socket.socket) -> Adopted:
-    raise AssertionError("nobody is let in yet")
+def _nobody(connection: socket.socket) -> None:
+    """Nobody is let in yet."""

@@ -98,7 +98,7 @@ class OpenStreams(Generic[C]):
         if stream <= self.latest:
             return TransactionClosed(f"transaction {stream} of this connection has ended")
         if self._begins_no_more():
-            return ConnectionLost("the owner is closing the store: begin the transaction again")
+            return ConnectionLost("the server is about to end: begin the transaction again")
         return RemoteError(
             f"{MAX_STREAMS} transactions are open on this connection, as many as may be: end some"
         )
@@ -107,6 +107,10 @@ class OpenStreams(Generic[C]):
     def has_open(self) -> bool:
         """True if a transaction is open."""
         return bool(self._open)
+
+    def begin_no_more(self) -> None:
+        """No more transactions begin from now on."""
+        self._begins_no_more = lambda: True
 
     def end(self, client: C) -> None:
         """A stream's transaction is over; its handler answers on until it is released."""

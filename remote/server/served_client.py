@@ -80,6 +80,8 @@ from quire.remote.wire.protocol import (
     COMMIT,
     COMMIT_FRAME,
     CONNECTION,
+    DRAIN,
+    DRAINED,
     GET,
     GET_HEAD,
     HEAD,
@@ -116,7 +118,7 @@ _DECISIONS: Final = {decision.value: decision for decision in Decision}
 _CLOSING: Final = "the owner has closed the store: open it again"
 _LONG: Final = (CALL, STEP)
 _ANSWERED: Final = frozenset({PUT, GET, COMMIT, ROLLBACK, CALL, STEP, PING})
-_UNANSWERED: Final = frozenset({ADD, TELL, AWAIT, CANCEL})
+_UNANSWERED: Final = frozenset({ADD, TELL, AWAIT, CANCEL, DRAIN})
 _stream_of: Final = STREAM.unpack_from
 _IN_DOUBT: Final = TransactionState.IN_DOUBT.value
 _MAY_STAND: Final = (TransactionState.COMMITTED.value, _IN_DOUBT)
@@ -411,6 +413,14 @@ class ServedClient:
         number = NUMBER_FRAME.unpack(data)[3]
         return NUMBER_FRAME.pack(8, PONG, self.stream, number)
 
+    def _drain(self, data: Bytes) -> bytes | None:
+        """Begin no more transactions on the connection; the answer says that none is open."""
+        HEAD.unpack(data)
+        self._streams.begin_no_more()
+        if self._streams.has_open or self.connection.busy:
+            return None
+        return HEAD.pack(0, DRAINED, self.stream)
+
     # Requests with a header
 
     def _call(self, data: Bytes) -> Answers:
@@ -582,6 +592,7 @@ class ServedClient:
         AWAIT: _await,
         PING: _ping,
         CANCEL: _cancel,
+        DRAIN: _drain,
         CALL: _call,
         STEP: _ask_step,
         TELL: _tell,

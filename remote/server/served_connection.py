@@ -164,6 +164,11 @@ class ServedConnection:
         found: list[str] = [] if names_of is None else names_of()
         return found
 
+    @property
+    def is_admitted(self) -> bool:
+        """True once its hello was answered."""
+        return self.role is not None
+
     # Reading, by the server's own thread
 
     def receive(self) -> Bytes | None:

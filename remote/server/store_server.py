@@ -69,7 +69,7 @@ from .undecided import Undecided
 if TYPE_CHECKING:
     from quire.remote.wire.protocol import Header
 
-    from .network_entrance import AdmitsUsers, NetworkEntrance
+    from .network_entrance import AdmitsUsers
     from .open_streams import OpenStreams
     from .served_client import Answers, PreparedDecisions, ServedClient, ServedStore
     from .served_connection import Rest, ServedConnection
@@ -121,7 +121,6 @@ class StoreServer:
         self._undecided = Undecided(store)
         self._entering = Lock()
         self._entrance: Entrance | None = None
-        self._network: NetworkEntrance | None = None
         self._listener: socket.socket | None = None
         self._thread: threading.Thread | None = None
         self._loader: threading.Thread | None = (
@@ -193,12 +192,10 @@ class StoreServer:
             else:
                 self.failure = None
 
-    def listen(self, network: NetworkEntrance) -> None:
-        """Let clients in over the network, too. Raises RemoteError."""
+    def let_in(self, channel: socket.socket, access: AdmitsUsers | None) -> ServedConnection | None:
+        """Serve a connection of another machine; None: no more of them. By any thread."""
         with self._entering:
-            if not self.is_closing:
-                self._network = network
-                network.let_in(partial(self.adopt, access=network.access))
+            return None if self.is_closing else self.adopt(channel, access)
 
     def wait_started(self) -> str:
         """The URL for clients, once there is one. Raises what kept the server from starting."""
@@ -224,11 +221,11 @@ class StoreServer:
         with self._entering:
             entrance, listener, thread = self._entrance, self._listener, self._thread
             if entrance is None or listener is None:
+                for connection in self._connections.values():
+                    connection.abandon()
                 self._close_events()
                 return
             entrance.withdraw()
-            if self._network is not None:
-                self._network.close()
         deadline = time.monotonic() + FINISH_SECONDS
         self._end_waits(deadline)
         if thread is not None and self._stop is not None:
@@ -275,8 +272,6 @@ class StoreServer:
         _servers.discard(self)
         for connection in self._connections.values():
             connection.abandon()
-        if self._network is not None:
-            self._network.abandon()
         if self._listener is not None:
             self._listener.close()
         self._close_events()

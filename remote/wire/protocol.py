@@ -30,12 +30,14 @@ the same from version 6 on. From then on the client sends requests, and reads th
 | AWAIT | the source |
 | PING | u64 |
 | CANCEL | - |
+| DRAIN | - |
 | ID | u64 id |
 | MESSAGE | i64 id, i64 time, u32 delivery count, the payload |
 | NOTHING | - |
 | COMMITTED | u64 id of the first message, for each queue in the order of their first puts |
 | READY | the source |
 | PONG | the u64 of the PING |
+| DRAINED | - |
 
 A header is a MessagePack map (see `values`); `"bodies"` lists the bodies' lengths, if there are
 any. A put in ADD: u16 length of the queue's name, u8 form (see `Form`), u8 0, u32 length of the
@@ -45,7 +47,9 @@ TELL, ADD, AWAIT and CANCEL have no answer. PUT is answered by ID, GET by MESSAG
 by COMMITTED, PING by PONG, and each of them, as CALL, STEP and ROLLBACK, by RESULT where that says
 more: an error, fields beside the payload, files that were adopted. An answer has the stream of its
 request. Once something may be got from a source that the client awaits, READY is sent, between
-answers; AWAIT, READY, PING and PONG are the connection's (stream 0).
+answers; AWAIT, READY, PING, PONG, DRAIN and DRAINED are the connection's (stream 0). After a DRAIN
+no more transactions begin on the connection; it is answered by DRAINED if none is open and no
+request is under way, else by nothing: it is to be sent again.
 
 PR1. A frame that is none is answered by an error and changes nothing. One whose length cannot be
     believed (`MAX_BYTES_OF_KIND`) ends the connection, as nobody knows where the next one begins.
@@ -121,6 +125,7 @@ class Kind(IntEnum):
     STEP = 9
     PING = 10
     CANCEL = 11
+    DRAIN = 12
     RESULT = 16
     ID = 17
     MESSAGE = 18
@@ -128,6 +133,7 @@ class Kind(IntEnum):
     COMMITTED = 20
     READY = 21
     PONG = 22
+    DRAINED = 23
 
 
 class Form(IntEnum):
@@ -156,8 +162,9 @@ class Decision(Enum):
 
 
 # As plain numbers, which are read without a look-up in the class.
-CALL, TELL, PUT, ADD, GET, COMMIT, ROLLBACK, AWAIT, STEP, PING, CANCEL = map(int, list(Kind)[:11])
-RESULT, ID, MESSAGE, NOTHING, COMMITTED, READY, PONG = map(int, list(Kind)[11:])
+CALL, TELL, PUT, ADD, GET, COMMIT, ROLLBACK, AWAIT, STEP = map(int, list(Kind)[:9])
+PING, CANCEL, DRAIN = map(int, list(Kind)[9:12])
+RESULT, ID, MESSAGE, NOTHING, COMMITTED, READY, PONG, DRAINED = map(int, list(Kind)[12:])
 PLAIN, FIELDS, BLOCK, FILE, MOVED_FIELDS, MOVED_BLOCK = (int(form) for form in Form)
 # The most bytes that a kind of frame may have after its head; others have `MAX_HELLO_BYTES`: all
 # that they carry is numbers, a source, or how a transaction is to be.

@@ -31,7 +31,8 @@ def listening(
     """Serve an owned store at ports of this machine; without `tls` with plain sockets."""
     assert isinstance(owner, SharedStore)
     with closing(NetworkEntrance(places_to_listen(ports, tls, insecure=True))) as entrance:
-        owner.share(OsEnv()).listen(entrance)
+        server = owner.share(OsEnv())
+        entrance.let_in(lambda channel: server.let_in(channel, entrance.access))
         yield entrance
 
 

@@ -55,7 +55,8 @@ def serving_users(
     places = places_to_listen(ports, tls, insecure=True, has_users=True)
     access = UserAccess(OsEnv(), users.file.path)
     with closing(NetworkEntrance(places, access)) as entrance:
-        owner.share(OsEnv()).listen(entrance)
+        server = owner.share(OsEnv())
+        entrance.let_in(lambda channel: server.let_in(channel, entrance.access))
         yield entrance.urls[0]
 
 

@@ -16,7 +16,7 @@ from quire.remote.server.served_client import ServedClient
 from quire.remote.wire.failures import raise_error
 from quire.remote.wire.named_calls import BEGIN, CALLS, FAILED, REQUESTS, STEPS
 from quire.remote.wire.payload_streams import READ_CHUNK
-from quire.remote.wire.protocol import CALL, PING, RESULT, STEP, TELL, Decision, Kind
+from quire.remote.wire.protocol import CALL, DRAIN, PING, RESULT, STEP, TELL, Decision, Kind
 from tests.kit.raw_stream import RawStream, call
 
 
@@ -46,7 +46,7 @@ def test_each_request_has_a_row(
     monkeypatch.setattr(ServedClient, "answer", noted)
     assert not joined.failed
     found = set(dispatched(clients[0]))
-    assert found - {(PING, "")} == set(REQUESTS)
+    assert found - {(PING, ""), (DRAIN, "")} == set(REQUESTS)  # which concern the connection alone
     assert {kind for kind, _ in found} == {kind for kind in Kind if kind < RESULT}
 
 

@@ -171,7 +171,7 @@ COMMANDS: Final = (
         "Nobody needs it: the first process that opens a store owns it, and serves the others. It\n"
         "is for a store that shall stay open while programs come and go: docs/sharing.md. Where\n"
         "another process owns the store already, it waits, and takes over when that one ends.\n"
-        "With --listen it lets in other machines: docs/network.md.",
+        "With --listen it lets in other machines, from the beginning on: docs/network.md.",
     ),
     Command(
         "status",
