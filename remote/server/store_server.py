@@ -873,9 +873,21 @@ class StoreServer:
         if self._call is not None and fd == self._call.fileno():
             self._call.clear()
             self._is_called = False  # before it looks: who posts now calls again
-        elif self._listener is not None:
+        elif self._listener is not None and fd == self._listener.fileno():
             self._accept(self._listener)
+        else:
+            self._forget(fd)
         return True
+
+    def _forget(self, fd: int) -> None:
+        """Wait no more for a file that nobody knows: its event would come again and again."""
+        with self._entering:  # so that nobody is let in with this number meanwhile
+            known = (self._listener, self._stop, self._call)
+            if fd not in self._connections and all(
+                each is None or each.fileno() != fd for each in known
+            ):
+                with suppress(OSError, ValueError):  # it was closed, which says the same
+                    self._events.unregister(fd)
 
     def _run(self) -> None:
         poll, connections, unread = self._events.poll, self._connections, self._unread

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from quire.block import encode_one
-from quire.env import OsEnv
+from quire.env import READ, OsEnv
 from quire.errors import (
     ConnectionLost,
     InvalidArgument,
@@ -459,6 +459,24 @@ def test_what_cannot_be_delivered_is_not_taken(
             with pytest.raises(TransactionClosed):
                 txn.commit()
             assert plain.status() == {"q": 1}
+
+
+def test_a_file_that_nobody_knows_is_waited_for_no_more(server: StoreServer) -> None:
+    """Its event is none of the listener's, and would come again and again."""
+    known, unknown = socket.socketpair()
+    with known, unknown:
+        server._events.register(unknown, READ)
+        known.sendall(b"x")
+
+        def is_waited_for() -> bool:
+            try:
+                server._events.modify(unknown.fileno(), READ)
+            except OSError:
+                return False
+            return True
+
+        eventually(lambda: not is_waited_for())
+        RawStream(server.wait_started()).close()  # others are let in, and served
 
 
 def test_who_comes_too_late_is_told(server: StoreServer) -> None:

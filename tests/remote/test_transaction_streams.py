@@ -12,6 +12,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.engine.transactions.transaction import EmbeddedTransaction
 from quire.errors import QueueNotFound, RemoteError, TransactionAborted, TransactionClosed
 from quire.remote import JoinedStore
+from quire.remote.limits import MAX_STREAMS
 from quire.remote.server.served_client import ServedClient
 from quire.remote.wire.failures import raise_error
 from quire.remote.wire.protocol import (
@@ -34,7 +35,7 @@ from quire.remote.wire.protocol import (
 )
 from tests.kit.limits import Limits
 from tests.kit.raw_stream import RawStream, add, call, commit, get
-from tests.kit.waiting import eventually
+from tests.kit.waiting import SECONDS, eventually
 
 
 @pytest.fixture
@@ -148,6 +149,49 @@ def test_open_streams_are_bounded(owner: Store, stream: RawStream, limits: Limit
             ask(stream, get(number, "none"))
         stream.send(HEAD.pack(0, CANCEL, number))
     assert frame(stream, commit(2, 1))[0] == COMMITTED
+
+
+HOSTILE = 10_000  # streams that a client begins and does not end
+
+
+@pytest.mark.promise(13)
+def test_streams_that_are_begun_and_not_ended(
+    owner: Store, joined: JoinedStore, stream: RawStream
+) -> None:
+    """OS2: as many as may be are open, the rest is kept nowhere; others are served meanwhile."""
+    for number in range(1, HOSTILE + 1):
+        stream.send(plain(number, b"never"))
+    with pytest.raises(RemoteError, match=f"{MAX_STREAMS} transactions are open on this connec"):
+        ask(stream, commit(HOSTILE, 1))
+    [connection] = [
+        each
+        for each in owner._server._connections.values()  # type: ignore[attr-defined]
+        if each.streams is not None and each.streams.has_open
+    ]
+    assert len(owner.admin.transactions()) == len(connection.streams._open) == MAX_STREAMS
+    assert not connection.busy
+    assert connection._pending_bytes == 0
+    joined.put("q", b"of another client")
+    stream.close()
+    eventually(lambda: not owner.admin.transactions())
+    assert owner.get_many("q").payloads() == [b"of another client"]
+
+
+@pytest.mark.promise(13)
+def test_streams_that_wait_and_are_not_ended(
+    owner: Store, joined: JoinedStore, stream: RawStream
+) -> None:
+    """OS2: as many gets wait as streams may be open, the rest is refused; then none does."""
+    for number in range(1, 2 * MAX_STREAMS):
+        stream.send(get(number, "q", SECONDS))
+        if number > MAX_STREAMS:
+            with pytest.raises(RemoteError, match="as many as may be"):
+                raise_error(stream.next().header)
+    assert owner.status()["sharing"]["waiting"] == MAX_STREAMS
+    stream.close()
+    eventually(lambda: not owner.status()["sharing"]["waiting"])
+    joined.put("q", b"of another client")
+    assert owner.get_many("q").payloads() == [b"of another client"]
 
 
 def test_an_error_ends_no_other_stream(
