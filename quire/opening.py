@@ -241,6 +241,7 @@ def serve(
     insecure: bool = False,
     users: str | None = None,
     grace: float = 0.0,
+    heartbeat: float | None = None,
     say: Callable[[str], None] | None = None,
     **options: Any,
 ) -> None:
@@ -253,7 +254,8 @@ def serve(
     `users`: the file of those who are let in at these ports, each with his rights; `ca` may be left
     out then. It is read again when it changes.
     `grace`: seconds that open transactions of clients have to end after the signal, while no
-    further ones are begun.
+    further ones are begun. `heartbeat`: seconds without a sign of a client at a port, after which
+    this process, as the owner, ends its connection (30).
 
     Where another process owns it, this one has joined, and takes over when that one ends, if it is
     the first of those that wait; without `wait` StoreLocked is raised. With `linger`, also end when
@@ -273,12 +275,13 @@ def serve(
     env = OsEnv()
     say = say or _log.info
     grace = check_seconds(grace) if grace else 0.0
+    beats = None if heartbeat is None else float(check_seconds(heartbeat))
     ports = _ports(env, path, listen, _checked_tls(tls), users, insecure=insecure)
     election = Election(env, path, options, owner="quire serve")
     with closing(ports) if ports is not None else nullcontext(), stop_on_signals() as end:
         with _own_or_join(env, election, create) if wait else election.own(create=create) as store:
             if ports is not None:
-                ports.open(lambda: _server_of(store, env))
+                ports.open(lambda: _server_of(store, env, beats))
                 for url in ports.urls:
                     say(f"listening: {url}")
             with on_hangup(lambda: _tell_status(store, say)):
@@ -339,9 +342,14 @@ def _owned(store: Store) -> SharedStore | None:
     return cast("SharedStore", store.owner) if store.role == "owner" else None
 
 
-def _server_of(store: Store, env: Env) -> StoreServer | None:
+def _server_of(store: Store, env: Env, heartbeat: float | None) -> StoreServer | None:
     owned = _owned(store)
-    return None if owned is None else owned.share(env)
+    if owned is None:
+        return None
+    server = owned.share(env)
+    if heartbeat is not None:
+        server.expect_heartbeats(heartbeat)
+    return server
 
 
 def _in_turn(store: Store, end: SignalFlag, say: Callable[[str], None]) -> SharedStore | None:

@@ -63,14 +63,18 @@ UNSENT_FRAME_BYTES = 256
 
 MAX_RECONNECT_SECONDS = 2.0  # between two rounds over the addresses of a store whose owner is gone
 
-HEARTBEAT_SECONDS = 30  # without an answer of the other machine's system, until it is gone
+# Without an answer of the other machine's system, or a sign of its process, until it is gone.
+HEARTBEAT_SECONDS = 30.0
+HEARTBEATS_IN_TIME = 3  # that a client sends: one that is late ends nothing
+# That count as silence between two looks: more have gone by where this process was stopped itself.
+MAX_SILENCE_SECONDS = 2.0
 # Of a connection: after so many idle seconds its system is asked, so often, every so many seconds.
 KEEP_ALIVE = {
     "TCP_KEEPIDLE": 10,
     "TCP_KEEPALIVE": 10,  # the same, as macOS has it
     "TCP_KEEPINTVL": 5,
     "TCP_KEEPCNT": 4,
-    "TCP_USER_TIMEOUT": 1000 * HEARTBEAT_SECONDS,  # for what is sent and not acknowledged
+    "TCP_USER_TIMEOUT": 1000 * int(HEARTBEAT_SECONDS),  # for what is sent and not acknowledged
 }
 
 TLS_BYTES_AT_ONCE = 64 << 10  # that are encrypted, or received: four records

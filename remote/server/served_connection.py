@@ -16,6 +16,9 @@ CL7. Memory is bounded, whatever the client does: with more than `PENDING_BYTES`
     `MAX_WORKERS_OF_CONNECTION` are worked on, and none is begun while too much is unsent.
 CL8. Its end is once: what is open and not busy is closed by the server's own thread, each busy
     stream by the thread that finishes its request, and the socket by the last of them.
+CL9. A client that has promised heartbeats, and gives no sign for as long as it was told, is cut
+    off, so what it has open is rolled back. The system does that for machines that are gone (SO4),
+    but not for a process that is stopped, nor where another machine between them goes on.
 """
 
 from __future__ import annotations
@@ -110,12 +113,15 @@ class ServedConnection:
         "closed",
         "fd",
         "gone",
+        "has_sign",
+        "heartbeat_seconds",
         "is_client",
         "is_ended",
         "is_paused",
         "is_reading",
         "reads_ahead",
         "role",
+        "silent_seconds",
         "streams",
         "threads",
         "wire",
@@ -141,6 +147,10 @@ class ServedConnection:
         self.is_ended = False  # streams are closed as soon as they are not busy (CL8)
         self.closed = False
         self.role: Role | None = None  # once it was admitted
+        # After so long without a sign of its client it is to be ended; 0: it need not give any.
+        self.heartbeat_seconds = 0.0
+        self.has_sign = False  # something has come since the latest `add_silence`
+        self.silent_seconds = 0.0
         self.is_client = False  # the first connection of a client that the owner is open for
         self.streams: OpenStreams[ServedClient] | None = None  # likewise
         self.busy = set[ServedClient]()  # streams with a request under way (CL1)
@@ -179,6 +189,7 @@ class ServedConnection:
                 count = self._connection.recv_into(wire.buffer, 0, _NO_WAIT)
                 if not count:
                     raise Gone
+                self.has_sign = True
                 frame = wire.received(count)
                 if frame is not None or not (self.reads_ahead and self.has_unread()):
                     return frame if self.streams is not None else self._admit(frame)
@@ -188,6 +199,18 @@ class ServedConnection:
             self._refuse(error)
         except OSError:
             raise Gone from None
+
+    def add_silence(self, seconds: float) -> bool:
+        """Count time in which nothing has come; return True if it is more than may be (CL9).
+
+        By one thread, whichever.
+        """
+        if self.has_sign or self.is_paused:
+            self.has_sign = False
+            self.silent_seconds = 0.0
+        else:
+            self.silent_seconds += seconds
+        return 0.0 < self.heartbeat_seconds < self.silent_seconds
 
     def next(self) -> Bytes | None:
         """Return a frame that came with the one before. Raises Gone."""

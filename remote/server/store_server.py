@@ -47,10 +47,12 @@ from quire.remote.limits import (
     DRAIN_LOOK_SECONDS,
     EVENTS_AT_ONCE,
     FINISH_SECONDS,
+    HEARTBEAT_SECONDS,
     HEAVY_BYTES,
     LONG_JOINED_SECONDS,
     LOOK_SECONDS,
     MAX_CONNECTIONS,
+    MAX_SILENCE_SECONDS,
     MAX_WAIT_SECONDS,
     MAX_WAITING,
     RECEIVE_BYTES,
@@ -114,6 +116,8 @@ class StoreServer:
         self._clients = 0
         self.own_helpers = set[int]()  # processes of this owner, which are not waited for
         self._left_at = time.monotonic()  # when the last client left
+        self._heartbeat_seconds = HEARTBEAT_SECONDS
+        self._looked_at = self._left_at  # for silent clients
         self._workers = ServerThreads(self._changed)
         self._unread: deque[ServedConnection] = deque()  # with requests that came and are not begun
         self._closed = False
@@ -191,6 +195,24 @@ class StoreServer:
                 self.failure = error
             else:
                 self.failure = None
+        self._end_silent()
+
+    def expect_heartbeats(self, seconds: float) -> None:
+        """Have clients at ports that come from now on give signs so often that none is missed."""
+        self._heartbeat_seconds = seconds
+
+    def _end_silent(self) -> None:
+        """Cut off clients that have given no sign for too long (CL9)."""
+        now = time.monotonic()
+        seconds, self._looked_at = min(now - self._looked_at, MAX_SILENCE_SECONDS), now
+        for connection in list(self._connections.values()):
+            if connection.add_silence(seconds):
+                _log.warning(
+                    "a client of %s has given no sign for %.3g s, and is cut off",
+                    self._path,
+                    connection.silent_seconds,
+                )
+                connection.cut()
 
     def let_in(self, channel: socket.socket, access: AdmitsUsers | None) -> ServedConnection | None:
         """Serve a connection of another machine; None: no more of them. By any thread."""
@@ -379,7 +401,7 @@ class StoreServer:
         def make(streams: OpenStreams[ServedClient], is_call: bool) -> ServedClient:
             return served_client.ServedClient(streams, context, is_call)
 
-        answer = {
+        answer: dict[str, object] = {
             "op": "hello",
             "epoch": self.epoch,
             "path": self._path,
@@ -387,6 +409,9 @@ class StoreServer:
             "process_id": os.getpid(),
             "fixed": self._store.fixed_options,
         }
+        if hello.get("heartbeats") is True:
+            connection.heartbeat_seconds = self._heartbeat_seconds
+            answer["heartbeat_seconds"] = self._heartbeat_seconds
         return answer, open_streams.OpenStreams(make, context.awaited, lambda: self._is_draining)
 
     def when_failed(self) -> None:

@@ -31,6 +31,7 @@ def _serve(options: argparse.Namespace) -> None:
         insecure=options.insecure,
         users=options.users,
         grace=options.grace,
+        heartbeat=options.heartbeat,
         say=lambda line: print(line, flush=True),
         **creation(options),
     )
@@ -165,6 +166,12 @@ COMMANDS: Final = (
                 default=0.0,
                 metavar="S",
                 help="at a signal let open transactions of clients end, for so many seconds",
+            ),
+            argument(
+                "--heartbeat",
+                type=seconds,
+                metavar="S",
+                help="as the owner, end connections at ports after so long without a sign (30)",
             ),
             DATA_FILES,
         ),
