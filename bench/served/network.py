@@ -21,7 +21,7 @@ import quire
 from bench.figure import BenchmarkSetting, Figure, Result, Table, at_least, at_most, exactly
 from bench.measuring.payloads import as_list
 from bench.measuring.program import Program, spent_seconds
-from bench.rivals.network_servers import (
+from bench.served.network_servers import (
     JetStreamServer,
     QuireTcpServer,
     QuireTlsServer,

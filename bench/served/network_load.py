@@ -23,7 +23,7 @@ import psutil
 import quire
 from bench.figure import BenchmarkSetting, Figure, Result, Table, at_most
 from bench.measuring.program import spent_seconds
-from bench.rivals.network_servers import QuireTcpServer, QuireTlsServer
+from bench.served.network_servers import QuireTcpServer, QuireTlsServer
 from quire.errors import CertificateRefused
 from quire.remote.wire.address import TcpPlace
 from quire.remote.wire.protocol import CALL, encode_call, greeting
