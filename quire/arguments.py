@@ -262,11 +262,10 @@ def check_state_bytes(size: int, most: int) -> None:
 
 def check_timeout(timeout: object) -> float:
     """How long to wait, as a wait can take it: an infinite one is a very long one."""
-    if type(timeout) not in (int, float):
-        timeout = seconds_of(timeout)
-    if type(timeout) not in (int, float) or not cast(float, timeout) >= 0:
-        raise InvalidArgument(f"timeout {timeout!r:.100}: give seconds from 0 on, or a timedelta")
-    return min(cast(float, timeout), FOREVER_SECONDS)
+    seconds = timeout if type(timeout) is float else seconds_of(timeout)
+    if (type(seconds) is float or type(seconds) is int) and seconds >= 0:
+        return min(seconds, FOREVER_SECONDS)
+    raise InvalidArgument(f"timeout {timeout!r:.100}: give seconds from 0 on, or a timedelta")
 
 
 def check_wait(timeout: object) -> float:

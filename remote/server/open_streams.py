@@ -52,11 +52,10 @@ class OpenStreams(Generic[C]):
         self,
         make: Callable[[OpenStreams[C], bool], C],
         awaited: AwaitedSources | None = None,
-        begins_no_more: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`make`: makes a handler, of calls or of transactions. `begins_no_more`: these, by now."""
+        """`make`: makes a handler, of calls or of transactions."""
         self._make = make
-        self._begins_no_more = begins_no_more
+        self._begins_no_more = False
         self._awaited = awaited
         self.latest = 0  # number of a stream
         self.own: Final = make(self, False)  # (OS3)
@@ -77,15 +76,15 @@ class OpenStreams(Generic[C]):
                 client = self.own
         else:
             found = self._open.get(stream)
-            if found is None:
-                found = self._begin(stream) if data[4] in _IN_TRANSACTION else self.own
-            client = found
+            if found is not None:
+                return found
+            client = self._begin(stream) if data[4] in _IN_TRANSACTION else self.own
         client.stream = stream
         return client
 
     def _begin(self, stream: int) -> C:
         """Begin a transaction's stream; what refuses it, if it cannot."""
-        if stream <= self.latest or len(self._open) >= MAX_STREAMS or self._begins_no_more():
+        if stream <= self.latest or len(self._open) >= MAX_STREAMS or self._begins_no_more:
             return self.own
         client = self._spare.pop() if self._spare else self._make(self, False)
         client.has_ended = False
@@ -97,7 +96,7 @@ class OpenStreams(Generic[C]):
         """Return the error for a request of a transaction that is not open here."""
         if stream <= self.latest:
             return TransactionClosed(f"transaction {stream} of this connection has ended")
-        if self._begins_no_more():
+        if self._begins_no_more:
             return ConnectionLost("the server is about to end: begin the transaction again")
         return RemoteError(
             f"{MAX_STREAMS} transactions are open on this connection, as many as may be: end some"
@@ -110,7 +109,7 @@ class OpenStreams(Generic[C]):
 
     def begin_no_more(self) -> None:
         """No more transactions begin from now on."""
-        self._begins_no_more = lambda: True
+        self._begins_no_more = True
 
     def end(self, client: C) -> None:
         """A stream's transaction is over; its handler answers on until it is released."""

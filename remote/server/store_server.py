@@ -60,6 +60,7 @@ from quire.remote.limits import (
     WAKES_AT_ONCE,
 )
 from quire.remote.wire import protocol
+from quire.remote.wire.protocol import COMMIT, PUT
 from quire.remote.wire.sockets import accept, close, file_limit
 
 from . import awaited_sources, open_streams, served_client, served_connection, waiting_gets
@@ -331,9 +332,12 @@ class StoreServer:
             time.sleep(DRAIN_LOOK_SECONDS)
 
     def _has_open(self) -> bool:
-        """Return True if a client has a transaction open."""
-        all_streams = [each.streams for each in list(self._connections.values())]
-        return any(streams is not None and streams.has_open for streams in all_streams)
+        """Return True if a client has a transaction open; none is begun from here on."""
+        found = [each.streams for each in list(self._connections.values())]
+        all_streams = [streams for streams in found if streams is not None]
+        for streams in all_streams:
+            streams.begin_no_more()
+        return any(streams.has_open for streams in all_streams)
 
     def status(self) -> dict[str, object]:
         """For the store's `status`."""
@@ -412,7 +416,10 @@ class StoreServer:
         if hello.get("heartbeats") is True:
             connection.heartbeat_seconds = self._heartbeat_seconds
             answer["heartbeat_seconds"] = self._heartbeat_seconds
-        return answer, open_streams.OpenStreams(make, context.awaited, lambda: self._is_draining)
+        streams = open_streams.OpenStreams(make, context.awaited)
+        if self._is_draining:
+            streams.begin_no_more()
+        return answer, streams
 
     def when_failed(self) -> None:
         """Give way if the store has failed (SV5); called by any thread."""
@@ -494,12 +501,13 @@ class StoreServer:
         while frame is not None:
             client = streams.client_of(frame)
             has_more = wire.rest or (connection.reads_ahead and connection.has_unread())
-            is_put = frame[4] == protocol.PUT
+            kind = frame[4]
+            is_put = kind == PUT
             if busy and self._keep(connection, client, frame):
                 pass
             elif (not is_put or len(frame) > HEAVY_BYTES) and client.is_heavy(frame):
                 self._hand_over(connection, client, served_connection.Rest(frame=frame))
-            elif (is_put or frame[4] == protocol.COMMIT) and client is not streams.own:
+            elif (is_put or kind == COMMIT) and client is not streams.own:
                 if shares or has_more:  # until its turn has come others of the connection may end
                     shares = True
                     busy.add(client)
@@ -553,16 +561,17 @@ class StoreServer:
         except served_client.MustWait:
             self._hand_over(connection, client, served_connection.Rest(frame=frame))
             return
-        self._reply(connection, client, answer)
+        if answer is not None or client in connection.busy:
+            self._reply(connection, client, answer)
 
     def _reply(self, connection: ServedConnection, client: ServedClient, answer: Answers) -> None:
         """Send an answer, or leave that to others; what is kept of its stream is begun then."""
         try:
-            if answer is None:
-                pass
-            elif isinstance(answer, bytes):
+            if isinstance(answer, bytes):
                 if not connection.send(answer):
                     self._leave_unsent(connection)
+            elif answer is None:
+                pass
             elif isinstance(answer, waiting_gets.WaitingGet):
                 connection.busy.add(client)
                 self._put_aside(client, answer)

@@ -57,8 +57,11 @@ class Placing:
 
     def short_answer(self, stream: int) -> bytes | None:
         """The places as a COMMITTED frame; None where that cannot hold them."""
-        if self._adopted or self.limits():
+        if self._adopted:
             return None
+        for first in self.first.values():
+            if first.run.expires_by is not None:
+                return None
         ids = [MESSAGE_ID.pack(self._id(queue)) for queue in self.first]
         return HEAD.pack(MESSAGE_ID.size * len(ids), COMMITTED, stream) + b"".join(ids)
 

@@ -146,11 +146,12 @@ class WireConnection:
         if length > RECEIVE_BYTES or length > self.limit:
             self._check_length(length, rest[start + 4])
         if length <= size:
-            self._at = start + length
             if length == size:
                 self.rest, self._at = b"", 0
                 self._is_between = True
-            return rest[start : start + length]
+                return rest[start:] if start else rest
+            self._at = end = start + length
+            return rest[start:end]
         if length > RECEIVE_BYTES:
             self._length = length
             self._frame = frame = bytearray(min(length, max(FIRST_BUFFER_BYTES, 2 * size)))
