@@ -101,7 +101,6 @@ assert IDLE_WORKERS < MAX_WORKERS - MAX_WAITING  # a long request finds a thread
 # --- time ---
 
 MAX_WAIT_SECONDS = 1e6  # of a socket; more is for ever
-OVERDUE_SECONDS = 1.0  # that the thread of overdue requests looks on where nothing waits
 LOOK_SECONDS = 1.0  # between two looks of an owner process at its store
 LONG_JOINED_SECONDS = 1.0  # a command has ended by then; who has not may be the next owner
 MAX_PREPARATION_SECONDS = 30.0  # by then who has joined can own the store without further imports

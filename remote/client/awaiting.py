@@ -87,7 +87,7 @@ class Awaiting:
         """The thread: until the channel ends."""
         channel: Channel | None = None
         try:
-            channel = self._connection.borrow()
+            channel = self._connection.borrow(alone=True)
             with self._sending:
                 with self._lock:
                     sources = list(self._callbacks)

@@ -1,14 +1,14 @@
-"""One connection to a store's owner: a request goes out, its answer comes back.
+"""A stream of a connection to a store's owner: a request goes out, its answer comes back.
 
-CH1. A channel whose connection failed, or whose answer was not waited for, is never used again.
-- Waiting for an answer can be interrupted by a signal (Ctrl-C), which breaks the channel.
+CH1. A stream whose connection failed, or whose answer was not waited for, is never used again.
+- Waiting for an answer can be interrupted by a signal (Ctrl-C), which ends the stream.
 CH3. A request that could not be sent whole, or was not read whole, was not done:
     `StreamEnded.progress` tells it from one that may have been. That it was not read Linux tells,
-    on Unix sockets; elsewhere such a request counts as sent.
+    on Unix sockets, of the last bytes that were sent; other requests count as sent.
 CH4. Nobody waits for ever for an owner that does not answer (`OwnerEvent.LATE`). A request with a
-    time-out waits for that and a margin. Any other waits for `call_timeout`, counted from the last
-    bytes that came, and longer only while the owner lets others in: then it is at work. When its
-    time is over, the channel ends (`overdue`), and what the owner does with the request with it.
+    time-out waits for that and a margin, and longer only while a part of its answer comes. Any
+    other waits for `call_timeout`, and longer only while the owner answers others: then it is at
+    work. When its time is over, the stream ends, and what the owner does with the request with it.
 CH5. Who makes a call for somebody who gives it up is released at once (`quire.calls.errand`).
 - What becomes of a request whose stream has ended, `request_outcomes` says.
 """
@@ -16,23 +16,16 @@ CH5. Who makes a call for somebody who gives it up is released at once (`quire.c
 from __future__ import annotations
 
 import math
-import socket
-import time
+import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from time import monotonic
-from typing import Final
 
 from quire.arguments import Bytes
-from quire.calls.errand import current, doing
-from quire.calls.signal_safety import waiting
-from quire.calls.wake_up import Thread
-from quire.env.interpreter import Lock
-from quire.errors import ConnectionLost, RemoteError
+from quire.calls.errand import Errand, current, doing
+from quire.errors import RemoteError
 from quire.limits import ANSWER_SECONDS
 from quire.messages.message_id import PutId
-from quire.remote.limits import BACKLOG_PAUSE_SECONDS, HELLO_SECONDS
-from quire.remote.wire.address import Endpoint
+from quire.remote.limits import HELLO_SECONDS
 from quire.remote.wire.failures import raise_error
 from quire.remote.wire.protocol import (
     CALL,
@@ -41,7 +34,6 @@ from quire.remote.wire.protocol import (
     PUT,
     PUT_HEAD,
     RESULT,
-    STREAM,
     Frame,
     Header,
     check_size,
@@ -50,130 +42,66 @@ from quire.remote.wire.protocol import (
     field,
     state_of,
 )
-from quire.remote.wire.sockets import (
-    close,
-    connect,
-    has_ended,
-    is_readable,
-    now,
-    send_all,
-    shut,
-    tells_of_unread,
-)
-from quire.remote.wire.wire_connection import WireConnection, WireSide
 from quire.reports.info import TransactionState
 
-from .overdue_requests import overdue
+from .multiplexed_connection import (
+    NOBODY_WAITS,
+    MultiplexedConnection,
+    StreamEnded,
+    StreamInbox,
+    cancellation,
+    reason_of,
+)
 from .request_outcomes import OwnerEvent, RequestProgress
 
-_NOBODY_WAITS: Final = "nobody waits for an answer any more"
-
-_stream_of: Final = STREAM.unpack_from
-
-
-class StreamEnded(Exception):
-    """The connection has ended while a request was under way, or before.
-
-    `progress`: how far the request has come. `event`: LATE or CANCELLED, where the owner may be
-    there all the same (CH4, CH5); None: it has ended the connection.
-    """
-
-    def __init__(
-        self, reason: str, progress: RequestProgress, event: OwnerEvent | None = None
-    ) -> None:
-        super().__init__(reason)
-        self.progress = progress
-        self.event = event
+__all__ = ["Channel", "StreamEnded"]
 
 
 class Channel:
-    """Used by one thread at a time."""
+    """One stream after another of a connection. Used by one thread at a time."""
 
     def __init__(
         self,
-        place: Endpoint,
-        hello: Header,
-        seconds: float = HELLO_SECONDS,
+        connection: MultiplexedConnection,
         call_timeout: float = math.inf,
-        is_at_work: Callable[[], bool] = lambda: False,
-        begin: Callable[[Channel], object] = lambda _: None,
+        is_at_work: Callable[[StreamInbox], bool] = lambda _: False,
+        *,
+        asks_first: bool = False,
     ) -> None:
-        """Connect, and say hello. Raises StreamEnded, or what the owner answers.
+        """`is_at_work`: whether the owner answers others than the stream of this inbox.
 
-        `seconds`: for each step of that. `is_at_work`: whether the owner answers others. `begin`:
-        told of the channel once it is connected, as it can be cut from then on.
+        `asks_first`: its end is looked for before a request, as the system takes what is sent when
+        nobody is there any more, as a port does.
         """
-        self.broken = True  # until the hello is answered
+        self.connection = connection
+        self.broken = False
         self.ended = False
         self.transaction_state: TransactionState | None = None  # as the latest answer said
         self.taken = 0  # puts of the transaction, as the latest error said
         self.stream = 0  # the latest, and the only one whose frames are not late (PR3)
         self._before: Sequence[Bytes] = ()  # what goes out with the next request, before it
-        self._wire = WireConnection(WireSide.CLIENT)
-        # Who takes what is sent when nobody is there any more, as a port does, is asked before.
-        self._asks_first = not tells_of_unread(place)
+        self._inbox = StreamInbox()
+        self._asks_first = asks_first
         self._is_at_work = is_at_work
-        self._is_late = False  # it was ended, as nobody waits any more
         self._call_patience = call_timeout - min(HELLO_SECONDS, call_timeout / 4)
         self._margin = min(ANSWER_SECONDS, call_timeout)
-        self._patience = self._call_patience  # of the request
-        self._strictly = False
-        self._turn: list[float] = []  # of the request: until when it waits
-        self._deciding = Lock()  # whether one that is overdue ends
-        try:
-            self._connection = _connect(place, seconds)
-        except PermissionError:
-            raise ConnectionLost(
-                f"permission denied: this process may not use the socket {place}; a store is its "
-                "user's alone, so run this as that user"
-            ) from None
-        except OSError as error:
-            raise _not_greeted(error, seconds) from None
-        try:
-            begin(self)
-            self._waits()
-            try:
-                self.hello = self._greet(hello)
-            finally:
-                self._check_withdrawn()
-            self._connection.settimeout(None)
-        except (OSError, EOFError) as error:
-            close(self._connection)
-            raise _not_greeted(error, seconds) from None
-        except BaseException:
-            close(self._connection)
-            raise
-        self.broken = False
 
-    def _greet(self, hello: Header) -> Header:
-        """The owner's answer to the hello."""
-        self._wire.send_hello(hello)
-        waiting(send_all, self._connection, self._wire.take_outgoing())
-        frame = None
-        while frame is None:
-            frame = waiting(self._receive)
-        return self._wire.accepted(frame)
-
-    def _receive(self) -> Bytes | None:
-        """A frame that came with the one before; or what comes next, if that is whole a frame."""
-        if self._wire.rest and (frame := self._wire.next()) is not None:
-            return frame
-        count = self._connection.recv_into(self._wire.buffer)
-        if not count:
-            raise EOFError
-        return self._wire.received(count)
+    def __del__(self) -> None:
+        if sys is not None and not sys.is_finalizing() and not getattr(self, "ended", True):
+            self.close()  # what an interrupt has lost is rolled back
 
     def next_stream(self) -> int:
         """Begin a stream: a transaction, or a request outside of any."""
-        self.stream += 1
-        return self.stream
+        if self.stream:
+            self.connection.streams.pop(self.stream, None)
+        stream = self.stream = self.connection.begin(self._inbox)
+        return stream
 
     def put(self, queue: bytes, payload: Bytes) -> int:
         """One message in a transaction of its own: its id. Raises as `request`."""
         length = 2 + len(queue) + len(payload)
         check_size(length)
-        stream = self.stream = self.stream + 1  # as `next_stream`
-        head = PUT_HEAD.pack(length, PUT, stream, len(queue))
+        head = PUT_HEAD.pack(length, PUT, self.next_stream(), len(queue))
         answer = self.exchange((head + queue, payload))
         if answer[4] == RESULT:
             header = self._decode(answer).header
@@ -199,8 +127,7 @@ class Channel:
         """
         stream = self.next_stream() if kind == CALL else self.stream
         parts = encode_call(kind, stream, header, bodies)
-        frames = waiting(self._frames, parts, wait, strictly)
-        self.broken = self._is_late
+        frames = self._frames(parts, wait, strictly)
         self._note(frames[-1].header)
         return frames
 
@@ -213,8 +140,7 @@ class Channel:
         the same while the owner is at work (CH4). Raises StreamEnded, or the error that the answer
         reports.
         """
-        data = waiting(self._exchange, parts, wait, strictly)
-        self.broken = self._is_late
+        data = self._exchange(parts, wait, strictly)
         if data[4] == RESULT:
             self._note(self._decode(data).header)
         return data
@@ -233,47 +159,32 @@ class Channel:
 
     def tell(self, parts: Sequence[Bytes]) -> None:
         """Send what has no answer. Raises StreamEnded."""
-        waiting(self._exchange, parts, None, True, False)
-        self.broken = self._is_late
+        self._exchange(parts, None, True, False)
 
     def next_frame(self) -> Bytes:
-        """Return the next frame of the owner; others may `tell` meanwhile. Raises StreamEnded."""
-        try:
-            data = None
-            while data is None:
-                data = waiting(self._receive)
-        except (OSError, EOFError, RemoteError) as error:
-            raise self._ended(error, RequestProgress.SENT, begun=True) from None
-        return data
+        """Return the next of the connection's own frames; others may `tell` meanwhile.
+
+        Raises StreamEnded.
+        """
+        connection = self.connection
+        inbox = connection.connection_frames
+        while not inbox.frames:
+            if connection.ended is not None:
+                raise self._ended(connection.ended, RequestProgress.SENT)
+            connection.await_news(inbox, math.inf)
+        return inbox.frames.popleft()
 
     def unexpected(self) -> StreamEnded:
         """For an answer that is none to its request."""
         self.broken = True
         return StreamEnded("the owner's answer is of another kind", RequestProgress.SENT)
 
-    def has_ended(self) -> bool:
-        """Return True if the owner has ended the connection."""
-        return has_ended(self._connection)
-
-    def wait_for_end(self, seconds: float | None = None) -> bool:
-        """Until the owner ends the connection, or `cut` does; nothing else comes on it.
-
-        False: it goes on after so many seconds.
-        """
-        with suppress(OSError, ValueError):  # it is closed, or its number is
-            if seconds is not None and not is_readable(self._connection, seconds):
-                return False
-            self._connection.recv(1, socket.MSG_PEEK)
-        return True
-
     def _check(self) -> None:
         if self.broken:
             raise StreamEnded("the connection was broken before", RequestProgress.UNSENT)
-        if self._asks_first and has_ended(self._connection):
+        if self._asks_first and self.connection.has_ended():
             self.broken = True
             raise StreamEnded("the owner ended the connection", RequestProgress.UNSENT)
-
-    # Handlers run in what follows, and may raise anywhere: the channel stays broken then (CH1).
 
     def _exchange(
         self,
@@ -282,46 +193,65 @@ class Channel:
         strictly: bool,
         is_answered: bool = True,
     ) -> Bytes:
-        """Send the parts, and wait for a frame; without parts for the next one of an answer."""
+        """Send the parts, and wait for a frame; without parts for the next one of an answer.
+
+        Handlers run in the waits alone (MC2). What they raise leaves the stream broken (CH1).
+        """
+        connection, inbox = self.connection, self._inbox
+        frames = inbox.frames
+        errand: Errand | None = None
+        patience, strict = self._call_patience, False
         if parts:
             self._check()
         self.broken = True
-        until = monotonic() + self._call_patience
-        turn = self._turn = [until]
-        sent = not parts
-        data: Bytes | None = None
         try:
-            if until < overdue.next_look:
-                overdue.wake()
-            if doing:
-                self._waits()
+            if wait or doing:
+                errand = current()
+                patience, strict = self._patience(wait, errand)
+                strict = strict and strictly
+                if errand is not None:
+                    self._begin_errand(errand, bool(parts))
+            until = monotonic() + patience
             if parts:
-                self._send(parts)
-                sent = True
-            if wait or doing:
-                self._be_patient(turn, wait, strictly)
+                connection.send(self._with_before(parts) if self._before else parts, inbox)
             if is_answered:
-                data = self._receive()
-                while data is None or _stream_of(data)[0] != self.stream:
-                    self._wait_on(turn)
-                    data = self._receive()
-            if doing:
-                self._check_withdrawn()
+                connection.await_news(inbox, until)
+            while not (frames if is_answered else inbox.is_sent):
+                until = self._wait_on(until, patience, strict)
+            data = frames.popleft() if is_answered else b""
+            if errand is not None:
+                self._end_errand(errand)
         except (OSError, EOFError, RemoteError) as error:
-            progress = RequestProgress.SENT if sent else RequestProgress.UNREAD
-            raise self._ended(error, progress, begun=not parts) from None
+            is_sent = connection.withdraw(inbox) or not parts
+            progress = RequestProgress.SENT if is_sent else RequestProgress.UNREAD
+            raise self._ended(error, progress) from None
+        except BaseException:
+            connection.withdraw(inbox)
+            raise
         finally:
-            try:
-                turn.pop()
-            except IndexError:
-                self._settle()
-            if wait or doing:
-                self._wait_no_more()
-        return data or b""
+            if errand is not None:
+                errand.end()
+        self.broken = False
+        return data
 
-    def _send(self, parts: Sequence[Bytes]) -> None:
-        before, self._before = self._before, ()
-        send_all(self._connection, [*before, *parts] if before else parts)
+    def _with_before(self, parts: Sequence[Bytes]) -> Sequence[Bytes]:
+        parts, self._before = [*self._before, *parts], ()
+        return parts
+
+    def _wait_on(self, until: float, patience: float, strictly: bool) -> float:
+        """Wait until something has changed; return until when to wait on."""
+        connection, inbox = self.connection, self._inbox
+        inbox.has_news = False  # first: what comes from here on is looked at next time
+        if inbox.error is not None:
+            raise inbox.error
+        if inbox.is_released:
+            raise self._late(NOBODY_WAITS)
+        if connection.ended is not None and not inbox.frames:
+            raise connection.ended
+        if monotonic() >= until and not inbox.frames:
+            until = self._more_time(until, patience, strictly)
+        connection.await_news(inbox, until)
+        return until
 
     def _frames(self, parts: Sequence[Bytes], wait: float | None, strictly: bool) -> list[Frame]:
         frames = [self._frame(self._exchange(parts, wait, strictly))]
@@ -336,101 +266,61 @@ class Channel:
 
     # Whose patience has an end (CH4, CH5)
 
-    def _settle(self) -> None:
-        """End the decision between the request's end and the looks at the owner."""
-        with self._deciding:
-            self._turn = []
-
-    def _wait_no_more(self) -> None:
-        """For somebody else, or for a time of its own."""
-        self._strictly = False
-        self._patience = self._call_patience
-        errand = current()
-        if errand is not None:
-            errand.end()
-
-    def _be_patient(self, turn: list[float], wait: float | None, strictly: bool) -> None:
-        """The answer is waited for as long as the request has time."""
+    def _patience(self, wait: float | None, errand: Errand | None) -> tuple[float, bool]:
+        """Return how long the answer is waited for, and if the request has a time of its own."""
         patience = wait + self._margin if wait else self._call_patience
-        is_limited = bool(wait)
-        errand = current()
         if errand is not None and errand.until < math.inf:
-            patience = min(patience, max(0.0, errand.until - now()) + self._margin)
-            is_limited = True
-        self._patience = patience
-        self._strictly = strictly and is_limited
-        self._wait_on(turn)
+            return min(patience, max(0.0, errand.until - monotonic()) + self._margin), True
+        return patience, bool(wait)
 
-    def _wait_on(self, turn: list[float]) -> None:
-        """From now on as long as the request's patience."""
-        until = now() + self._patience
-        with suppress(IndexError):  # whether it ends is being decided
-            turn[0] = until
-        if until < overdue.next_look:
-            overdue.wake()
-
-    def look(self, time: float) -> float:
-        """See `Waits`."""
-        turn = self._turn
-        try:
-            until = turn[0]
-            if until > time:
-                return until
-            turn.pop()
-        except IndexError:
-            return math.inf
-        if self._strictly:
-            self._decide(turn, goes_on=False)
-        else:
-            try:
-                Thread(target=self._ask, args=(turn,), name="quire-ask").start()
-            except RuntimeError:  # no thread can be had: nor can it be asked
-                self._decide(turn, goes_on=False)
-        return math.inf
-
-    def _ask(self, turn: list[float]) -> None:
-        """Look if the owner is at work, in the thread of one look."""
-        self._decide(turn, goes_on=self._is_at_work())
-
-    def _decide(self, turn: list[float], *, goes_on: bool) -> None:
-        with self._deciding:
-            if self._turn is not turn:  # its answer has come
-                return
-            if goes_on:
-                turn.append(now() + self._patience)
-                overdue.wake()
-            else:
-                self._is_late = True
-                shut(self._connection)
-
-    def _waits(self) -> None:
+    def _begin_errand(self, errand: Errand, is_new: bool) -> None:
         """From now on the call can be given up. Raises StreamEnded if it was already."""
-        errand = current()
-        if errand is not None and not errand.begin(self._give_up):
-            raise StreamEnded(_NOBODY_WAITS, RequestProgress.UNSENT, OwnerEvent.CANCELLED)
+        self._inbox.is_released = False
+        if not errand.begin(self._give_up):
+            progress = RequestProgress.UNSENT if is_new else RequestProgress.SENT
+            raise StreamEnded(NOBODY_WAITS, progress, OwnerEvent.CANCELLED)
 
-    def _check_withdrawn(self) -> None:
-        """Raises OSError if the call was: the answer is nobody's."""
-        errand = current()
-        if errand is not None:
-            errand.end()
-            if errand.withdrawn:
-                raise OSError(_NOBODY_WAITS)
+    def _end_errand(self, errand: Errand) -> None:
+        """Raise StreamEnded if the call was given up: the answer is nobody's."""
+        errand.end()
+        if errand.withdrawn:
+            raise StreamEnded(NOBODY_WAITS, RequestProgress.SENT, OwnerEvent.CANCELLED)
 
     def _give_up(self) -> None:
-        self._is_late = True
-        shut(self._connection)
+        self.connection.release(self._inbox)
 
-    def _ended(
-        self, error: Exception, progress: RequestProgress, *, begun: bool = False
-    ) -> StreamEnded:
-        """`begun`: a part of the answer came."""
-        if isinstance(error, ConnectionResetError) and not (begun or self._asks_first):
+    def _more_time(self, until: float, patience: float, strictly: bool) -> float:
+        """Return until when to wait on for the answer. Raises StreamEnded if nobody waits on."""
+        connection, inbox = self.connection, self._inbox
+        longer = connection.moved_at + patience
+        if longer > until and (not strictly or connection.is_moving(self.stream, inbox)):
+            return longer
+        if not strictly and self._is_at_work(inbox):
+            return monotonic() + patience
+        if inbox.frames or inbox.is_released:
+            return monotonic() + patience
+        raise self._late(
+            "the owner does not answer, or is stopped: the time to wait for it is over"
+        )
+
+    def _late(self, words: str) -> StreamEnded:
+        is_sent = self.connection.withdraw(self._inbox)
+        progress = RequestProgress.SENT if is_sent else RequestProgress.UNREAD
+        return StreamEnded(words, progress, cancellation() or OwnerEvent.LATE)
+
+    def _ended(self, error: Exception, progress: RequestProgress) -> StreamEnded:
+        connection = self.connection
+        if (
+            isinstance(error, ConnectionResetError)
+            and connection.latest is self._inbox
+            and not self._asks_first
+            and not connection.is_moving(self.stream, self._inbox)
+        ):
             progress = RequestProgress.UNREAD  # so a Unix socket of Linux ends (CH3)
-        if self._is_late:
-            words = "the owner does not answer, or is stopped: the time to wait for it is over"
-            return StreamEnded(words, progress, _cancellation() or OwnerEvent.LATE)
-        return StreamEnded(_reason(error), progress, _cancellation())
+        if connection.was_cut_late:  # by another stream (MC5)
+            words = "the owner does not read what is sent to it"
+            return StreamEnded(words, progress, cancellation() or OwnerEvent.LATE)
+        return StreamEnded(reason_of(error), progress, cancellation())
 
     def _decode(self, data: Bytes) -> Frame:
         try:
@@ -439,43 +329,15 @@ class Channel:
             self.broken = True
             raise StreamEnded(str(error), RequestProgress.SENT) from None
 
-    def cut(self) -> None:
-        """End the connection; who waits for an answer, in another thread, is released."""
-        self.broken = True
-        shut(self._connection)
+    def pause(self) -> None:
+        """End the stream whose request is answered, and keep the channel for another one."""
+        self.connection.streams.pop(self.stream, None)
+        self.stream = 0
 
     def close(self) -> None:
-        """Let go of the connection, whose user this is."""
+        """End the stream: what is open on it is rolled back at the owner. By anybody, anywhere."""
         self.broken = self.ended = True
-        close(self._connection)
-        overdue.wake()
-
-
-def _connect(place: Endpoint, seconds: float) -> socket.socket:
-    """Raises OSError. Where the system's line of those who wait is full, it is tried again."""
-    deadline = now() + seconds
-    while True:
-        try:
-            return connect(place, seconds)
-        except BlockingIOError:
-            errand = current()
-            if now() > deadline or (errand is not None and errand.withdrawn):
-                raise
-            time.sleep(BACKLOG_PAUSE_SECONDS)
-
-
-def _not_greeted(error: Exception, seconds: float) -> StreamEnded:
-    if isinstance(error, TimeoutError | BlockingIOError):
-        words = f"the owner does not answer, or is stopped: no answer within {seconds:.3g} seconds"
-        return StreamEnded(words, RequestProgress.UNSENT, _cancellation() or OwnerEvent.LATE)
-    return StreamEnded(_reason(error), RequestProgress.UNSENT, _cancellation())
-
-
-def _cancellation() -> OwnerEvent | None:
-    """Return CANCELLED if nobody waits for this thread's call any more (CH5)."""
-    errand = current()
-    return OwnerEvent.CANCELLED if errand is not None and errand.withdrawn else None
-
-
-def _reason(error: BaseException) -> str:
-    return "the owner ended the connection" if isinstance(error, EOFError) else str(error)
+        if self.connection.is_alone:
+            self.connection.close()
+        else:
+            self.connection.leave(self.stream)

@@ -1,29 +1,31 @@
-"""A client's connection to a store's owner: its channels, and how it learns that the owner is gone.
+"""A client's way to a store's owner: its streams, and how it learns that the owner is gone.
 
-- One channel, the watch, carries nothing: its end tells that the owner is gone, to whoever asks
+- One connection, the watch, carries nothing: its end tells that the owner is gone, to whoever asks
   (`lost`); there is no thread. Any other operation finds it out as it sends or waits.
+CN4. All requests go over one other connection, each channel a stream of it. Another one is opened
+    where that has ended, or its numbers are used up. What the owner sends unasked has a connection
+    of its own: its reader would read all answers of the shared one.
 CN2. After that the connection never comes back by itself: what transactions had done at the old
     owner is rolled back. The store must be opened anew. What each request raises that was under
     way, `request_outcomes` says, as for a store object that goes to no other owner.
 CN3. A connection is of use only to the process that opened it. One forked from it is told so, and
     its copies of the sockets are closed, so that the owner sees the end of the process.
 - `close` takes no lock: a finaliser may call it.
-CN5. An owner that is there and does not answer in time is not gone: the channel ends that waited,
+CN5. An owner that is there and does not answer in time is not gone: the stream ends that waited,
     and with it what was open on it, and the connection stays. So nobody looks for another owner.
 CN6. Neither is one whose socket is not at its path any more: it will make another one (EN1), or is
-    about to end. Who needs a channel tries until then, for as long as opening a store takes.
+    about to end. Who needs a connection tries until then, for as long as opening a store takes.
 """
 
 from __future__ import annotations
 
+import math
 import os
-import time
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from quire.calls.errand import current
-from quire.calls.signal_safety import waiting
 from quire.env import after_fork
 from quire.env.interpreter import check_unpatched
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, RemoteError, StoreClosed
@@ -33,19 +35,22 @@ from quire.limits import (
     JOIN_POLL_SECONDS,
     JOIN_SECONDS,
 )
-from quire.remote.limits import HELLO_SECONDS, LAST_STREAM, MAX_IDLE_CHANNELS, MAX_WAIT_SECONDS
+from quire.remote.limits import HELLO_SECONDS, MAX_IDLE_CHANNELS, MAX_WAIT_SECONDS
 from quire.remote.wire.address import place_of
 from quire.remote.wire.protocol import Header, Role, field
-from quire.remote.wire.sockets import now
+from quire.remote.wire.sockets import now, tells_of_unread
 
+from . import waits
 from .channel import Channel, StreamEnded
-from .overdue_requests import overdue
+from .multiplexed_connection import MultiplexedConnection, StreamInbox
 from .request_outcomes import OwnerEvent, Request, RequestAction, RequestProgress, action_of
 
 if TYPE_CHECKING:
     from quire.remote.access.tokens import UserToken
     from quire.tls import Tls
 
+# Not so yet: the owner serves one request of a connection at a time, so each channel has its own.
+_IS_SHARED: Final = False
 _connections: Final[weakref.WeakSet[OwnerConnection]] = weakref.WeakSet()
 
 
@@ -73,15 +78,16 @@ class OwnerConnection:
         self._call_timeout = call_timeout
         self._process_id = os.getpid()
         self._is_forked = False  # it is the parent's
+        self._asks_first = not tells_of_unread(self._place)
         self._idle: deque[Channel] = deque()
-        self._channels: set[Channel] = set()  # all, but the watch
-        # Those that are not let in yet: who closes the store cuts them, too.
-        self._beginning: weakref.WeakSet[Channel] = weakref.WeakSet()
+        self._shared: MultiplexedConnection | None = None
+        # All but the watch, also those that are not let in yet.
+        self._open: weakref.WeakSet[MultiplexedConnection] = weakref.WeakSet()
         self._lost: str | None = None
         self._closed = False
         try:
             seconds = min(HELLO_SECONDS, call_timeout)
-            self._watch = Channel(self._place, self._hello(Role.WATCH), seconds)
+            self._watch = MultiplexedConnection(self._place, self._hello(Role.WATCH), seconds)
         except StreamEnded as error:
             self._closed = True
             raise ConnectionLost(
@@ -134,38 +140,54 @@ class OwnerConnection:
             " back: open the store again"
         )
 
-    def borrow(self, wait: float | None = None) -> Channel:
-        """A channel for one thread, until `give_back`. `wait`: the time-out of its request."""
+    def borrow(self, wait: float | None = None, *, alone: bool = not _IS_SHARED) -> Channel:
+        """A channel for one thread, until `give_back`. `wait`: the time-out of its request.
+
+        `alone`: over a connection of its own (CN4).
+        """
         self.check()
         try:
-            return self._idle.pop()
+            while True:
+                channel = self._idle.pop()
+                if not channel.connection.is_over:
+                    return channel
+                channel.close()
         except IndexError:
             pass
-        seconds = self._call_timeout
-        if wait:
-            seconds = min(seconds, wait + ANSWER_SECONDS)
-        elif (errand := current()) is not None:
-            seconds = min(seconds, max(0.0, errand.until - now()) + ANSWER_SECONDS)
-        channel = self._new_channel(min(seconds, MAX_WAIT_SECONDS))
-        self._channels.add(channel)
-        overdue.watch(channel)
-        if self._closed:
-            self._drop(channel)
-            raise StoreClosed("this store object was closed: open the store again")
-        return channel
+        connection = None if alone else self._shared
+        if connection is None or connection.is_over:
+            seconds = self._call_timeout
+            if wait:
+                seconds = min(seconds, wait + ANSWER_SECONDS)
+            elif (errand := current()) is not None:
+                seconds = min(seconds, max(0.0, errand.until - now()) + ANSWER_SECONDS)
+            connection = self._connect(min(seconds, MAX_WAIT_SECONDS), alone)
+            if not alone:
+                connection = self._share(connection)
+        return Channel(
+            connection, self._call_timeout, self._is_at_work, asks_first=self._asks_first
+        )
 
-    def _new_channel(self, seconds: float) -> Channel:
-        """One more, within about so many seconds (CN6)."""
+    def _share(self, connection: MultiplexedConnection) -> MultiplexedConnection:
+        """Let all use a new connection, or use that of another thread that was faster."""
+        other = self._shared
+        if other is not None and not other.is_over:
+            connection.close()
+            return other
+        self._shared = connection
+        return connection
+
+    def _connect(self, seconds: float, alone: bool) -> MultiplexedConnection:
+        """One more connection, within about so many seconds (CN6)."""
         until = now() + min(seconds, JOIN_SECONDS)
         while True:
             try:
-                return Channel(
+                return MultiplexedConnection(
                     self._place,
                     self._hello(Role.WORK),
                     seconds,
-                    self._call_timeout,
-                    self._is_at_work,
                     self._note_beginning,
+                    is_alone=alone,
                 )
             except StreamEnded as error:
                 ended = error
@@ -175,12 +197,12 @@ class OwnerConnection:
                 raise self.error_of(ended, Request.STEP)  # as for all requests that are not sent
             if now() > until:
                 raise self.error_of(self._not_let_in(ended), Request.STEP)
-            waiting(time.sleep, JOIN_POLL_SECONDS)
+            waits.pause(JOIN_POLL_SECONDS)
 
-    def _note_beginning(self, channel: Channel) -> None:
-        self._beginning.add(channel)
+    def _note_beginning(self, connection: MultiplexedConnection) -> None:
+        self._open.add(connection)
         if self._closed:
-            channel.cut()
+            connection.cut()
 
     def _not_let_in(self, error: StreamEnded) -> StreamEnded:
         return StreamEnded(
@@ -192,27 +214,24 @@ class OwnerConnection:
 
     def give_back(self, channel: Channel) -> None:
         """The channel carries no transaction any more."""
-        if (
-            not channel.broken
-            and channel.stream < LAST_STREAM
-            and len(self._idle) < MAX_IDLE_CHANNELS
-        ):
-            self._idle.append(channel)
-            if not self._closed:
-                return
-            try:
-                self._idle.remove(channel)
-            except ValueError:  # who closes has it
-                return
-        self._drop(channel)
+        if channel.broken or channel.connection.is_over or len(self._idle) >= MAX_IDLE_CHANNELS:
+            self._drop(channel)
+            return
+        channel.pause()
+        self._idle.append(channel)
+        if self._closed:
+            self._end_idle()
 
-    def _is_at_work(self) -> bool:
-        """Return True if the owner answers other connections; nothing more is requested of it."""
+    def _is_at_work(self, inbox: StreamInbox) -> bool:
+        """Return True if the owner answers others; nothing more is requested of it."""
         if self._closed or self._lost is not None:
             return False
         seconds = min(HELLO_SECONDS, self._call_timeout / 4)
+        shared = self._shared
+        if shared is not None:
+            return shared.answers(inbox, seconds)
         try:
-            Channel(self._place, self._hello(Role.WORK), seconds).close()
+            MultiplexedConnection(self._place, self._hello(Role.WORK), seconds).close()
         except StreamEnded:
             return False
         except QuireError:  # it says why not
@@ -220,8 +239,16 @@ class OwnerConnection:
         return True
 
     def _drop(self, channel: Channel) -> None:
-        self._channels.discard(channel)
-        channel.close()
+        if self._is_forked:
+            return
+        if channel.broken or channel.connection.is_alone:
+            channel.close()
+        else:
+            channel.pause()
+            channel.ended = True
+        connection = channel.connection
+        if connection.is_over and not connection.streams:
+            connection.close()
 
     def lose(self, reason: str) -> None:
         """Give the connection up (CN2).
@@ -267,33 +294,28 @@ class OwnerConnection:
         error.late = event in (OwnerEvent.LATE, OwnerEvent.CANCELLED)
         return error
 
-    def wait_for_end(self, seconds: float | None = None) -> bool:
+    def wait_for_end(self, seconds: float = math.inf) -> bool:
         """Until it is lost, or closed. False: it goes on after so many seconds."""
         return self._watch.wait_for_end(seconds)
 
     def close(self) -> None:
-        """End all channels; what is open on them is rolled back. Twice is once."""
+        """End all connections; what is open on them is rolled back. Twice is once."""
         if self._closed:
             return
         self._closed = True
         if self._is_forked:
             return
         self._end_idle()
-        for channel in [*self._channels, *self._beginning]:
-            waits = channel.broken  # for an answer: who does lets go of it
-            channel.cut()
-            if not waits:
-                channel.close()
-        self._watch.cut()
-        self._watch.close()
+        for connection in [*self._open, self._watch]:
+            connection.close()
 
     def abandon(self) -> None:
         """In the child of a fork (CN3)."""
         self._is_forked = True
         if self._closed:
             return
-        for channel in (self._watch, *self._channels):
-            channel.close()
+        for connection in (self._watch, *self._open):
+            connection.abandon()
 
     def _hello(self, role: Role) -> Header:
         return {

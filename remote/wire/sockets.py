@@ -32,6 +32,7 @@ from quire.env import (
     keep_standard_descriptors,
     moved_socket,
     short_path,
+    socket_pair,
 )
 from quire.env.interpreter import RLock
 from quire.remote.limits import (
@@ -195,6 +196,14 @@ def accept(listener: socket.socket) -> socket.socket:
     return connection
 
 
+def wake_up_pair() -> tuple[socket.socket, socket.socket]:
+    """Return two connected sockets, by which who polls is woken; of this process alone (SO3)."""
+    with _making:
+        pair = socket_pair()
+        _sockets.update(pair)
+    return pair
+
+
 def close(connection: socket.socket) -> None:
     """Let go of it; a child that is forked meanwhile has no copy either (SO3)."""
     with _making:
@@ -275,6 +284,23 @@ def send_all(
                     deadline = clock() + SEND_SECONDS + size / SEND_BYTES_PER_SECOND
                 elif clock() > deadline:
                     raise TimeoutError("the other side does not read")
+
+
+def send_some(connection: socket.socket, parts: Sequence[Bytes]) -> int:
+    """Send what is taken without waiting, by a socket that never waits; return its count."""
+    try:
+        if len(parts) == 1:
+            return connection.send(parts[0])
+        return connection.sendmsg(parts[:MAX_PARTS])
+    except BlockingIOError:
+        return 0
+
+
+def joined(parts: Sequence[Bytes]) -> list[Bytes]:
+    """Return parts that are short as one, and others as views, which are not copied (SO2)."""
+    if sum(map(len, parts)) <= JOIN_BYTES:
+        return [b"".join(parts)]
+    return [memoryview(part) for part in parts if len(part)]
 
 
 def has_unread(connection: socket.socket) -> bool:

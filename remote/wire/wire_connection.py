@@ -37,6 +37,7 @@ from .protocol import (
     HEAD,
     MAX_BYTES_OF_KIND,
     RESULT,
+    STREAM,
     Header,
     Role,
     agree,
@@ -184,6 +185,12 @@ class WireConnection:
         if self._is_owner:
             self.outgoing.append(greeting())
         return True
+
+    @property
+    def part_stream(self) -> int | None:
+        """The stream of the frame of which a part has come, if its head has."""
+        part, start = (self.rest, self._at) if self._frame is None else (self._frame, 0)
+        return STREAM.unpack_from(part, start)[0] if len(part) - start >= _HEAD_BYTES else None
 
     def take_outgoing(self) -> list[Bytes]:
         """Return what is to be sent now, which is the driver's then."""

@@ -15,7 +15,7 @@ from quire.arguments import Bytes
 from quire.engine import EmbeddedStore as Store
 from quire.remote import JoinedStore
 from quire.remote.wire.protocol import HEAD, MESSAGE, MESSAGE_HEAD
-from quire.remote.wire.sockets import send_all
+from quire.remote.wire.sockets import send_some
 from tests.kit.raw_stream import RawStream
 
 # Requests, each with its answer, if it has one; the time of a message is 0 here.
@@ -141,15 +141,15 @@ def test_the_requests_of_a_client(
     owner.create_queue("q")
     sent: list[str] = []
 
-    def note(connection: Any, parts: Sequence[Bytes]) -> None:
+    def note(connection: Any, parts: Sequence[Bytes]) -> int:
         data = b"".join(bytes(part) for part in parts)
         if not data.startswith(b"QUIR"):  # the hello tells the process and the owner's epoch
             sent.extend(frames_of(data))
-        send_all(connection, parts)
+        return send_some(connection, parts)
 
     joined.queues(["q"])
     joined.owner_session.connection._end_idle()  # the session has a connection of its own
-    monkeypatch.setattr("quire.remote.client.channel.send_all", note)
+    monkeypatch.setattr("quire.remote.client.multiplexed_connection.send_some", note)
     assert joined.put("q", b"hi") == 1
     with joined.transaction(owner="me") as txn:
         txn.put("q", b"a")

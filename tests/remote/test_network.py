@@ -178,7 +178,7 @@ def test_the_system_asks_for_machines_that_are_silent(owner: Store) -> None:
         store = stack.enter_context(quire.connect(entrance.urls[0]))
         served = owner._server._connections  # type: ignore[attr-defined]
         ends = [each._connection for each in served.values()]
-        ends.append(store.owner_session.connection._watch._connection)
+        ends.append(store.owner_session.connection._watch._socket)
         for end in ends:
             assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             idle = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)

@@ -347,7 +347,7 @@ def test_a_connection_that_ends_as_a_transaction_begins(
     def broken(*_: object) -> None:
         raise BrokenPipeError("a test")
 
-    monkeypatch.setattr("quire.remote.client.channel.send_all", broken)
+    monkeypatch.setattr("quire.remote.client.multiplexed_connection.send_some", broken)
     monkeypatch.setattr("quire.remote.client.connection.JOIN_SECONDS", 0.5)
     told = "took effect" if idle else "takes effect"  # no further channel could be made
     with pytest.raises(ConnectionLost, match=f"nothing of this operation {told}"):

@@ -15,7 +15,7 @@ from quire.engine import EmbeddedStore
 from quire.interface.store import Store
 from quire.remote import JoinedStore
 from quire.remote.wire.protocol import ADD, COMMIT, HEAD, STEP, TELL
-from quire.remote.wire.sockets import send_all
+from quire.remote.wire.sockets import send_some
 from tests.kit.waiting import SECONDS, eventually
 
 Sent = dict[int, list[list[int]]]  # by thread: for each time that it sent, the kinds of its frames
@@ -26,15 +26,15 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     """What clients of this process send."""
     found: Sent = defaultdict(list)
 
-    def noted(connection: Any, parts: Sequence[Any]) -> None:
+    def noted(connection: Any, parts: Sequence[Any]) -> int:
         kinds, data = [], b"".join(bytes(part) for part in parts)
         while data:
             kinds.append(data[4])
             data = data[HEAD.size + int.from_bytes(data[:4], "little") :]
         found[threading.get_ident()].append(kinds)
-        send_all(connection, parts)
+        return send_some(connection, parts)
 
-    monkeypatch.setattr("quire.remote.client.channel.send_all", noted)
+    monkeypatch.setattr("quire.remote.client.multiplexed_connection.send_some", noted)
     return found
 
 

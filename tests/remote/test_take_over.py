@@ -72,8 +72,8 @@ def break_connection(store: JoinedStore) -> None:
     """What a network might do, though its owner lives."""
     inner = store.owner
     assert isinstance(inner, OwnerSession)
-    for channel in list(inner.connection._channels):
-        channel.cut()
+    for connection in list(inner.connection._open):
+        connection.cut()
     inner.connection.lose("a test")
 
 

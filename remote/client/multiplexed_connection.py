@@ -1,0 +1,602 @@
+"""A connection to a store's owner that many streams share, without a thread of its own.
+
+MC1. Who waits reads. The reading role has one holder, who hands each frame to the stream that it
+    names, or drops it if that has ended. Others wait for their wake-ups. Whoever leaves, for
+    whatever reason, hands the role to one who waits, if nobody has it.
+MC2. Handlers of signals run in the waits of `waits` alone, where nothing is received, sent or
+    handed out: so a partial frame and unsent bytes are the connection's, whoever leaves.
+MC3. A handler that makes a call while its own thread has the role reads itself; what came meanwhile
+    for the call that it has interrupted is there when that goes on. A thread that waits is woken
+    for its latest call alone.
+MC4. Frames are sent whole, in the order in which they were queued, by whoever comes: `_sending` is
+    never held in a wait, and who finds it taken leaves its frame to the holder, who looks again
+    after letting go. So a finaliser, which may interrupt the holder, never waits for it.
+MC5. What was not begun to be sent is taken back when its caller leaves. A frame whose beginning is
+    sent can only be completed: then it counts as sent; or, if nothing else is under way, the
+    connection ends, and the frame with it.
+MC6. A stream whose caller leaves is ended by CANCEL at the owner, and nothing of it comes to
+    another: a number is used once.
+MC7. The socket is closed once nobody polls it or sends on it, so that its number is nobody else's.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Final
+
+from quire.arguments import Bytes
+from quire.calls.errand import current
+from quire.calls.wake_up import WakeUp
+from quire.env.interpreter import Lock, numbers_from
+from quire.errors import ConnectionLost, RemoteError
+from quire.remote.limits import BACKLOG_PAUSE_SECONDS, JOIN_BYTES, LAST_STREAM
+from quire.remote.wire.address import Endpoint
+from quire.remote.wire.protocol import (
+    CANCEL,
+    CONNECTION,
+    HEAD,
+    NUMBER_FRAME,
+    PING,
+    PONG,
+    READY,
+    RESULT,
+    STREAM,
+    Header,
+)
+from quire.remote.wire.sockets import (
+    close,
+    connect,
+    has_ended,
+    has_unread,
+    joined,
+    send_some,
+    shut,
+    wake_up_pair,
+)
+from quire.remote.wire.wire_connection import WireConnection, WireSide
+
+from . import waits
+from .request_outcomes import OwnerEvent, RequestProgress
+
+NOBODY_WAITS: Final = "nobody waits for an answer any more"
+_IN, _OUT = select.POLLIN, select.POLLOUT
+_stream_of: Final = STREAM.unpack_from
+
+
+class StreamEnded(Exception):
+    """A stream has ended, alone or with its connection, while a request was under way, or before.
+
+    `progress`: how far the request has come. `event`: LATE or CANCELLED, where the owner may be
+    there all the same (CH4, CH5); None: it has ended the connection.
+    """
+
+    def __init__(
+        self, reason: str, progress: RequestProgress, event: OwnerEvent | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.progress = progress
+        self.event = event
+
+
+class StreamInbox:
+    """The frames that have come for a stream, and its caller, who waits for them."""
+
+    __slots__ = (
+        "error",
+        "frames",
+        "has_news",
+        "is_released",
+        "is_sent",
+        "is_withdrawn",
+        "wake_up",
+    )
+
+    def __init__(self) -> None:
+        self.frames: deque[Bytes] = deque()
+        self.wake_up = WakeUp()
+        self.has_news = False  # of what follows; who waits looks, and clears it before that
+        self.is_sent = False  # the latest request, whole
+        self.is_withdrawn = False  # what is left of it in the queue is not sent any more
+        self.is_released = False  # nobody waits for the answer
+        self.error: OSError | None = None  # why the request cannot be sent
+
+    def wake(self) -> None:
+        """Have the caller look."""
+        self.has_news = True
+        self.wake_up.set()
+
+
+class _Poller:
+    """Waits for a socket, or to be woken."""
+
+    __slots__ = ("_reader", "_writer", "poll", "readable", "socket_number")
+
+    def __init__(self, number: int) -> None:
+        self.socket_number = number
+        self.readable = [(number, int(_IN))]  # found where something has come
+        self._reader, self._writer = wake_up_pair()
+        self.poll = select.poll()
+        self.poll.register(number, _IN)
+        self.poll.register(self._reader, _IN)
+
+    def wake(self) -> None:
+        """End the wait that is under way, or the next one; by anybody."""
+        try:
+            self._writer.send(b"\0")
+        except OSError:  # enough of them are there, or it is closed
+            return
+
+    def clear(self) -> None:
+        try:
+            self._reader.recv(1024)
+        except OSError:
+            return
+
+    def close(self) -> None:
+        close(self._reader)
+        close(self._writer)
+
+
+class MultiplexedConnection:
+    """A connection, and its streams. Thread-safe."""
+
+    def __init__(
+        self,
+        place: Endpoint,
+        hello: Header,
+        seconds: float,
+        begin: Callable[[MultiplexedConnection], object] = lambda _: None,
+        *,
+        is_alone: bool = False,
+    ) -> None:
+        """Connect, and say hello. Raises StreamEnded, or what the owner answers.
+
+        `seconds`: for each step of that. `begin`: called with the connection once there is a
+        socket, as it can be cut from then on. `is_alone`: it has one user, and ends with that.
+        """
+        self.is_alone = is_alone
+        self.is_over = False  # it is for no more streams
+        self.streams: dict[int, StreamInbox] = {}
+        self.new_number: Final = numbers_from(1)
+        self.ended: Exception | None = None
+        self.was_cut_late = False  # ended here, as the owner does not read (MC5)
+        self.connection_frames = StreamInbox()  # those on stream 0
+        self.latest: StreamInbox | None = None  # whose frame was sent after all others
+        self.moved_at = 0.0  # when the latest part of a frame came or went that was not whole
+        self._closed = False
+        self._wire = WireConnection(WireSide.CLIENT)
+        self._queue: deque[tuple[list[Bytes], StreamInbox | None]] = deque()
+        self._unsent: list[memoryview] = []  # of a frame, by the holder of `_sending`
+        self._under_way: StreamInbox | None = None  # whose frame that is
+        self._is_begun = False  # a part of it is sent
+        self._send_error: OSError | None = None
+        self._sending = Lock()
+        self._reading = Lock()  # the role (MC1)
+        self._reader: int | None = None  # its holder
+        self._poller: _Poller | None = None  # by which the holder waits now
+        self._waiters: dict[int, StreamInbox] = {}  # of each waiter its latest call
+        self._pings: dict[int, StreamInbox] = {}
+        self._new_ping = numbers_from(1)
+        self._socket = _connect(place, seconds)
+        try:
+            self._socket.setblocking(False)
+            self._own_poller = _Poller(self._socket.fileno())
+            self._tells_all = not hasattr(self._socket, "has_unread")  # to a poll
+            begin(self)
+            self.hello = self._greet(hello, seconds)
+        except (OSError, EOFError) as error:
+            self.close()
+            raise _not_greeted(error, seconds) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _greet(self, hello: Header, seconds: float) -> Header:
+        """Return the owner's answer to the hello."""
+        inbox, errand = self.connection_frames, current()
+        if errand is not None and not errand.begin(self.cut):
+            raise StreamEnded(NOBODY_WAITS, RequestProgress.UNSENT, OwnerEvent.CANCELLED)
+        try:
+            self._wire.send_hello(hello)
+            self.send_apart(self._wire.take_outgoing())
+            if self._send_error is not None:
+                raise self._send_error
+            self.await_news(inbox, monotonic() + seconds)
+        finally:
+            if errand is not None:
+                errand.end()
+        if errand is not None and errand.withdrawn:
+            raise EOFError
+        if inbox.frames:
+            return self._wire.accepted(inbox.frames.popleft())
+        raise self.ended or TimeoutError()
+
+    # Streams
+
+    def begin(self, inbox: StreamInbox) -> int:
+        """Begin a stream; return its number."""
+        number = self.new_number()
+        if number > LAST_STREAM:
+            self.is_over = True
+        self.streams[number] = inbox
+        return number
+
+    def leave(self, number: int) -> None:
+        """End a stream, by CANCEL at the owner (MC6). By anybody, anywhere."""
+        if self.streams.pop(number, None) is not None and self.ended is None:
+            self.send_apart([HEAD.pack(0, CANCEL, number)])
+
+    # Sending (MC4)
+
+    def send(self, parts: Sequence[Bytes], inbox: StreamInbox) -> None:
+        """Send a request, or queue what does not go out at once. Raises OSError."""
+        is_sent = False
+        if self._sending.acquire(blocking=False):
+            try:
+                if self._queue or self._unsent or sum(map(len, parts)) > JOIN_BYTES:
+                    self._queue.append((joined(parts), inbox))
+                else:
+                    is_sent = self._send_now(b"".join(parts), inbox)
+            finally:
+                inbox.is_sent = is_sent
+                self._sending.release()
+                if self._closed:
+                    self._close_if_unused()
+        else:
+            inbox.is_sent = False
+            self._queue.append((joined(parts), inbox))
+        if self._queue or not is_sent:
+            self._flush()
+
+    def _send_now(self, data: bytes, inbox: StreamInbox) -> bool:
+        """Send a short request, before which nothing is queued; return False if not all of it."""
+        if self._closed:
+            raise EOFError
+        self.latest = inbox
+        sent = send_some(self._socket, (data,))
+        if sent == len(data):
+            return True
+        self.latest = None
+        self._unsent = [memoryview(data)[sent:]]
+        self._under_way, self._is_begun = inbox, sent > 0
+        return False
+
+    def send_apart(self, parts: list[Bytes]) -> None:
+        """Queue what has no answer, and send it if there is room. By anybody, anywhere."""
+        self._queue.append((joined(parts), None))
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what is queued, as far as there is room; whoever waits sends the rest."""
+        while (self._queue or self._unsent) and self._sending.acquire(blocking=False):
+            try:
+                is_blocked = not self._send_queued()
+            finally:
+                self._sending.release()
+                if self._closed:
+                    self._close_if_unused()
+            if is_blocked:
+                break
+        if self._queue or self._unsent:
+            self._wake_reader()
+
+    def _send_queued(self) -> bool:
+        """Return False if there is no room for more."""
+        while True:
+            if not self._unsent:
+                try:
+                    parts, inbox = self._queue.popleft()
+                except IndexError:
+                    return True
+                if inbox is not None and inbox.is_withdrawn:
+                    continue
+                self._unsent = [memoryview(part) for part in parts]
+                self._under_way, self._is_begun = inbox, False
+            try:
+                if self._closed:
+                    raise OSError("the connection is closed")
+                sent = send_some(self._socket, self._unsent)
+            except OSError as error:
+                self._fail_sending(error)
+                return True
+            if not sent:
+                return False
+            self._is_begun = True
+            views = self._unsent
+            while views and sent >= len(views[0]):
+                sent -= len(views[0])
+                del views[0]
+            if views:
+                views[0] = views[0][sent:]
+                self.moved_at = monotonic()
+            else:
+                self._note_sent()
+
+    def _note_sent(self) -> None:
+        self.latest, self._under_way = self._under_way, None
+        if self.latest is not None:
+            self.latest.is_sent = True
+            self.latest.wake()
+
+    def _fail_sending(self, error: OSError) -> None:
+        """Nothing more can be sent; answers may come all the same."""
+        self._send_error = error
+        self.is_over = True
+        failed = [self._under_way]
+        self._unsent, self._under_way = [], None
+        while self._queue:
+            failed.append(self._queue.popleft()[1])
+        for inbox in failed:
+            if inbox is not None:
+                inbox.error = error
+                inbox.wake()
+        self._wake_reader()
+
+    def withdraw(self, inbox: StreamInbox) -> bool:
+        """Take back what is not sent of a request; return True if it is sent, or will be (MC5)."""
+        with self._sending:
+            if inbox.is_sent:
+                return True
+            if self._under_way is inbox and self._unsent:
+                if self._is_begun and self.ended is None and len(self.streams) > 1:
+                    return True
+                if self._is_begun:
+                    self.was_cut_late = True
+                    self.cut()
+                self._unsent, self._under_way = [], None
+            inbox.is_withdrawn = True
+            return False
+
+    # Reading (MC1)
+
+    def await_news(self, inbox: StreamInbox, until: float) -> None:
+        """Wait until there is something for the inbox, the connection has ended, or until then."""
+        is_late = False
+        try:
+            while not (is_late or inbox.frames or inbox.has_news or self.ended is not None):
+                if self._reading.acquire(blocking=False):
+                    try:
+                        self._reader = waits.waiter()
+                        is_late = self._read(inbox, until, self._own_poller)
+                    finally:
+                        self._poller = self._reader = None
+                        self._reading.release()
+                        if self._closed:
+                            self._close_if_unused()
+                elif self._reader == waits.waiter():
+                    is_late = self._read_within(inbox, until)
+                else:
+                    is_late = self._wait_for_reader(inbox, until)
+        finally:
+            if self._waiters and not self._reading.locked():
+                self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Wake one who waits: he takes the role, or hands it on."""
+        for inbox in list(self._waiters.values()):
+            inbox.wake_up.set()
+            return
+
+    def _wait_for_reader(self, inbox: StreamInbox, until: float) -> bool:
+        """Wait to be woken; return True if the time is over."""
+        number = waits.waiter()
+        before = self._waiters.get(number)
+        self._waiters[number] = inbox
+        try:
+            if not self._reading.locked() or inbox.frames or inbox.has_news:
+                return False
+            left = until - monotonic()
+            if left <= 0:
+                return True
+            waits.wait_for(inbox.wake_up, left)
+            return False
+        finally:
+            if before is None:
+                self._waiters.pop(number, None)
+            else:
+                self._waiters[number] = before
+
+    def _read_within(self, inbox: StreamInbox, until: float) -> bool:
+        """Read in a handler that interrupts the reader, in its own thread (MC3)."""
+        outer, inner = self._poller, _Poller(self._socket.fileno())
+        try:
+            return self._read(inbox, until, inner)
+        finally:
+            self._poller = outer
+            inner.close()
+            self._wake_reader()
+
+    def _read(self, inbox: StreamInbox, until: float, poller: _Poller) -> bool:
+        """Read until there is something for the inbox; return True if the time is over."""
+        self._poller = poller
+        poll, readable = poller.poll, poller.readable
+        while not (inbox.frames or inbox.has_news or self.ended is not None):
+            left = until - monotonic()
+            if left <= 0:
+                return True
+            if self._queue or self._unsent:
+                found = self._poll_for_room(poller, left)
+            elif self._tells_all or not has_unread(self._socket):
+                found = waits.poll_for(poll, left)
+            else:
+                found = readable
+            if found == readable:
+                self._receive(inbox)
+            else:
+                self._attend(found, poller, inbox)
+        return False
+
+    def _poll_for_room(self, poller: _Poller, seconds: float) -> list[tuple[int, int]]:
+        poller.poll.modify(poller.socket_number, _IN | _OUT)
+        try:
+            return waits.poll_for(poller.poll, seconds)
+        finally:
+            poller.poll.modify(poller.socket_number, _IN)
+
+    def _attend(self, found: list[tuple[int, int]], poller: _Poller, inbox: StreamInbox) -> None:
+        """Do what can be done after a wait."""
+        for number, events in found:
+            if number != poller.socket_number:
+                poller.clear()
+                continue
+            if events & _OUT:
+                self._flush()
+            if events & ~_OUT:
+                self._receive(inbox)
+
+    def _receive(self, own: StreamInbox) -> None:
+        """Receive what has come, and hand it out."""
+        wire = self._wire
+        try:
+            while True:
+                room = len(wire.buffer)
+                count = self._socket.recv_into(wire.buffer)
+                if not count:
+                    raise EOFError
+                frame = wire.received(count)
+                if frame is None:
+                    self.moved_at = monotonic()
+                while frame is not None:
+                    inbox = self.streams.get(_stream_of(frame)[0])
+                    if inbox is None:
+                        self._take(frame)
+                    else:
+                        inbox.frames.append(frame)
+                        if inbox is not own:
+                            inbox.wake_up.set()
+                    frame = wire.next() if wire.rest else None
+                if count < room:
+                    return
+        except BlockingIOError:
+            return
+        except (OSError, EOFError, RemoteError) as error:
+            self._end(error)
+
+    def _take(self, frame: Bytes) -> None:
+        """Take a frame of the connection's own, and drop a late one (MC6)."""
+        if _stream_of(frame)[0] != CONNECTION:
+            return
+        if frame[4] == PONG and len(frame) == NUMBER_FRAME.size:
+            asker = self._pings.pop(NUMBER_FRAME.unpack(frame)[3], None)
+            if asker is not None:
+                asker.wake()
+        elif frame[4] in (READY, RESULT):
+            self.connection_frames.frames.append(frame)
+            self.connection_frames.wake_up.set()
+
+    def is_moving(self, number: int, inbox: StreamInbox) -> bool:
+        """Return True if a part of a frame of the stream has come, or is sent."""
+        return self._under_way is inbox or self._wire.part_stream == number
+
+    def answers(self, inbox: StreamInbox, seconds: float) -> bool:
+        """Return True if the owner answers within so many seconds, the inbox's caller or a ping."""
+        number = self._new_ping()
+        self._pings[number] = inbox
+        self.send_apart([NUMBER_FRAME.pack(8, PING, CONNECTION, number)])
+        until = monotonic() + seconds
+        while number in self._pings and not inbox.is_released and self.ended is None:
+            inbox.has_news = False
+            if inbox.frames or monotonic() >= until:
+                break
+            self.await_news(inbox, until)
+        return self._pings.pop(number, None) is None or bool(inbox.frames)
+
+    # The end
+
+    def _end(self, error: Exception) -> None:
+        """Nothing comes any more; whoever waits learns of it."""
+        if self.ended is None:
+            self.ended = error
+        self.is_over = True
+        for inbox in list(self.streams.values()) + list(self._waiters.values()):
+            inbox.wake_up.set()
+        self._wake_reader()
+
+    def _wake_reader(self) -> None:
+        poller = self._poller
+        if poller is not None:
+            poller.wake()
+
+    def release(self, inbox: StreamInbox) -> None:
+        """Have the inbox's caller wait no more, by anybody."""
+        inbox.is_released = True
+        inbox.wake()
+        self._wake_reader()
+
+    def has_ended(self) -> bool:
+        """Return True if the owner has ended the connection."""
+        return self.ended is not None or has_ended(self._socket)
+
+    def wait_for_end(self, seconds: float) -> bool:
+        """Wait until the connection ends; False: it goes on after so many seconds."""
+        inbox, until = StreamInbox(), monotonic() + seconds
+        while self.ended is None and monotonic() < until:
+            self.await_news(inbox, until)
+        return self.ended is not None
+
+    def cut(self) -> None:
+        """End the connection; who waits for an answer, in another thread, is released."""
+        shut(self._socket)
+        self._end(EOFError())
+
+    def close(self) -> None:
+        """End the connection, and close its socket once nobody uses it (MC7). By anybody."""
+        self._closed = True
+        self.cut()
+        self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if not (self._reading.locked() or self._sending.locked()):
+            self._close_now()
+
+    def abandon(self) -> None:
+        """Close it in the child of a fork, where nobody uses it."""
+        self._closed = self.is_over = True
+        self.ended = self.ended or EOFError()
+        self._close_now()
+
+    def _close_now(self) -> None:
+        close(self._socket)
+        self._own_poller.close()
+
+
+def _connect(place: Endpoint, seconds: float) -> socket.socket:
+    """Raises StreamEnded. Where the system's line of those who wait is full, it is tried again."""
+    deadline = monotonic() + seconds
+    while True:
+        try:
+            return connect(place, seconds)
+        except PermissionError:
+            raise ConnectionLost(
+                f"permission denied: this process may not use the socket {place}; a store is its "
+                "user's alone, so run this as that user"
+            ) from None
+        except BlockingIOError as error:
+            errand = current()
+            if monotonic() > deadline or (errand is not None and errand.withdrawn):
+                raise _not_greeted(error, seconds) from None
+            waits.pause(BACKLOG_PAUSE_SECONDS)
+        except OSError as error:
+            raise _not_greeted(error, seconds) from None
+
+
+def _not_greeted(error: Exception, seconds: float) -> StreamEnded:
+    if isinstance(error, TimeoutError | BlockingIOError):
+        words = f"the owner does not answer, or is stopped: no answer within {seconds:.3g} seconds"
+        return StreamEnded(words, RequestProgress.UNSENT, cancellation() or OwnerEvent.LATE)
+    return StreamEnded(reason_of(error), RequestProgress.UNSENT, cancellation())
+
+
+def cancellation() -> OwnerEvent | None:
+    """Return CANCELLED if nobody waits for this thread's call any more (CH5)."""
+    errand = current()
+    return OwnerEvent.CANCELLED if errand is not None and errand.withdrawn else None
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the words for the end of a connection."""
+    return "the owner ended the connection" if isinstance(error, EOFError) else str(error)
