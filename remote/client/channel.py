@@ -64,7 +64,7 @@ class Channel:
         self,
         connection: MultiplexedConnection,
         call_timeout: float = math.inf,
-        is_at_work: Callable[[StreamInbox], bool] = lambda _: False,
+        is_at_work: Callable[[MultiplexedConnection, StreamInbox], bool] = lambda *_: False,
         *,
         asks_first: bool = False,
     ) -> None:
@@ -295,7 +295,7 @@ class Channel:
         longer = connection.moved_at + patience
         if longer > until and (not strictly or connection.is_moving(self.stream, inbox)):
             return longer
-        if not strictly and self._is_at_work(inbox):
+        if not strictly and self._is_at_work(connection, inbox):
             return monotonic() + patience
         if inbox.frames or inbox.is_released:
             return monotonic() + patience

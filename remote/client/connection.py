@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from quire.remote.access.tokens import UserToken
     from quire.tls import Tls
 
-# Not so yet: the owner serves one request of a connection at a time, so each channel has its own.
-_IS_SHARED: Final = False
 _connections: Final[weakref.WeakSet[OwnerConnection]] = weakref.WeakSet()
 
 
@@ -140,7 +138,7 @@ class OwnerConnection:
             " back: open the store again"
         )
 
-    def borrow(self, wait: float | None = None, *, alone: bool = not _IS_SHARED) -> Channel:
+    def borrow(self, wait: float | None = None, *, alone: bool = False) -> Channel:
         """A channel for one thread, until `give_back`. `wait`: the time-out of its request.
 
         `alone`: over a connection of its own (CN4).
@@ -175,6 +173,8 @@ class OwnerConnection:
             connection.close()
             return other
         self._shared = connection
+        if other is not None and not other.streams:  # else who ends the last of them closes it
+            other.close()
         return connection
 
     def _connect(self, seconds: float, alone: bool) -> MultiplexedConnection:
@@ -222,21 +222,12 @@ class OwnerConnection:
         if self._closed:
             self._end_idle()
 
-    def _is_at_work(self, inbox: StreamInbox) -> bool:
+    def _is_at_work(self, connection: MultiplexedConnection, inbox: StreamInbox) -> bool:
         """Return True if the owner answers others; nothing more is requested of it."""
         if self._closed or self._lost is not None:
             return False
         seconds = min(HELLO_SECONDS, self._call_timeout / 4)
-        shared = self._shared
-        if shared is not None:
-            return shared.answers(inbox, seconds)
-        try:
-            MultiplexedConnection(self._place, self._hello(Role.WORK), seconds).close()
-        except StreamEnded:
-            return False
-        except QuireError:  # it says why not
-            return True
-        return True
+        return connection.answers(inbox, seconds)
 
     def _drop(self, channel: Channel) -> None:
         if self._is_forked:

@@ -148,7 +148,9 @@ def test_the_requests_of_a_client(
         return send_some(connection, parts)
 
     joined.queues(["q"])
-    joined.owner_session.connection._end_idle()  # the session has a connection of its own
+    shared = joined.owner_session.connection._shared
+    assert shared is not None
+    shared.is_over = True  # the session has a connection of its own
     monkeypatch.setattr("quire.remote.client.multiplexed_connection.send_some", note)
     assert joined.put("q", b"hi") == 1
     with joined.transaction(owner="me") as txn:
