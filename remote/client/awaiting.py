@@ -80,8 +80,8 @@ class Awaiting:
 
     def _tell(self, channel: Channel, sources: list[str]) -> None:
         for source in sources:
-            name = source.encode()
-            channel.tell([HEAD.pack(len(name), AWAIT, CONNECTION) + name])
+            frame = HEAD.pack(len(source.encode()), AWAIT, CONNECTION) + source.encode()
+            channel.tell(lambda _, frame=frame: [frame])  # type: ignore[misc]
 
     def _read(self) -> None:
         """The thread: until the channel ends."""

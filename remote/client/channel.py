@@ -19,6 +19,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from time import monotonic
+from typing import Final
 
 from quire.arguments import Bytes
 from quire.calls.errand import Errand, current, doing
@@ -44,8 +45,10 @@ from quire.remote.wire.protocol import (
 )
 from quire.reports.info import TransactionState
 
+from . import waits
 from .multiplexed_connection import (
     NOBODY_WAITS,
+    Frames,
     MultiplexedConnection,
     StreamEnded,
     StreamInbox,
@@ -55,6 +58,8 @@ from .multiplexed_connection import (
 from .request_outcomes import OwnerEvent, RequestProgress
 
 __all__ = ["Channel", "StreamEnded"]
+
+_LATE: Final = "the owner does not answer, or is stopped: the time to wait for it is over"
 
 
 class Channel:
@@ -78,10 +83,11 @@ class Channel:
         self.ended = False
         self.transaction_state: TransactionState | None = None  # as the latest answer said
         self.taken = 0  # puts of the transaction, as the latest error said
-        self.stream = 0  # the latest, and the only one whose frames are not late (PR3)
-        self._before: Sequence[Bytes] = ()  # what goes out with the next request, before it
-        self._inbox = StreamInbox()
+        self._is_call = False  # neither a put nor of a transaction
+        self._before: Frames | None = None  # what goes out with the next request, before it
+        self.inbox = StreamInbox()
         self._asks_first = asks_first
+        self._is_checked = asks_first  # something is to be done before each request
         self._is_at_work = is_at_work
         self._call_patience = call_timeout - min(HELLO_SECONDS, call_timeout / 4)
         self._margin = min(ANSWER_SECONDS, call_timeout)
@@ -90,26 +96,30 @@ class Channel:
         if sys is not None and not sys.is_finalizing() and not getattr(self, "ended", True):
             self.close()  # what an interrupt has lost is rolled back
 
-    def next_stream(self) -> int:
-        """Begin a stream: a transaction, or a request outside of any."""
-        if self.stream:
-            self.connection.streams.pop(self.stream, None)
-        stream = self.stream = self.connection.begin(self._inbox)
-        return stream
+    @property
+    def stream(self) -> int:
+        """Number of the stream; 0: it has not begun."""
+        return self.inbox.number or 0
 
     def put(self, queue: bytes, payload: Bytes) -> int:
         """One message in a transaction of its own: its id. Raises as `request`."""
         length = 2 + len(queue) + len(payload)
         check_size(length)
-        head = PUT_HEAD.pack(length, PUT, self.next_stream(), len(queue))
-        answer = self.exchange((head + queue, payload))
-        if answer[4] == RESULT:
-            header = self._decode(answer).header
-            return PutId.of(field(header, "id", int), field(header, "expires_by", int))
-        if answer[4] != ID or len(answer) != NUMBER_FRAME.size:
+        if self.inbox.number is not None:
+            self.pause()
+        answer = self._exchange(
+            lambda stream: (PUT_HEAD.pack(length, PUT, stream, len(queue)), queue, payload),
+            None,
+            True,
+        )
+        if answer[4] == ID and len(answer) == NUMBER_FRAME.size:
+            number: int = NUMBER_FRAME.unpack(answer)[3]
+            return number
+        if answer[4] != RESULT:
             raise self.unexpected()
-        number: int = NUMBER_FRAME.unpack(answer)[3]
-        return number
+        header = self._decode(answer).header
+        self._note(header)
+        return PutId.of(field(header, "id", int), field(header, "expires_by", int))
 
     def request(
         self,
@@ -125,14 +135,20 @@ class Channel:
         `kind`: STEP for one of the transaction that the channel carries. `wait`, `strictly`: as of
         `exchange`. Raises StreamEnded, or the error that the answer reports.
         """
-        stream = self.next_stream() if kind == CALL else self.stream
-        parts = encode_call(kind, stream, header, bodies)
-        frames = self._frames(parts, wait, strictly)
+        if kind == CALL:
+            self.pause()
+        try:
+            self._is_call = kind == CALL
+            frames = self._answer(
+                lambda stream: encode_call(kind, stream, header, bodies), wait, strictly
+            )
+        finally:
+            self._is_call = False
         self._note(frames[-1].header)
         return frames
 
     def exchange(
-        self, parts: Sequence[Bytes], wait: float | None = None, *, strictly: bool = True
+        self, frames: Frames, wait: float | None = None, *, strictly: bool = True
     ) -> Bytes:
         """Send a short request; its answer, which is one frame.
 
@@ -140,7 +156,7 @@ class Channel:
         the same while the owner is at work (CH4). Raises StreamEnded, or the error that the answer
         reports.
         """
-        data = self._exchange(parts, wait, strictly)
+        data = self._exchange(frames, wait, strictly)
         if data[4] == RESULT:
             self._note(self._decode(data).header)
         return data
@@ -153,13 +169,14 @@ class Channel:
             self.taken = taken if type(taken) is int else 0
             raise_error(header)
 
-    def precede(self, parts: Sequence[Bytes]) -> None:
-        """Send parts without answer with the next request: so both wake the owner once."""
-        self._before = parts
+    def precede(self, frames: Frames) -> None:
+        """Send frames without answer with the next request: so both wake the owner once."""
+        self._before = frames
+        self._is_checked = True
 
-    def tell(self, parts: Sequence[Bytes]) -> None:
+    def tell(self, frames: Frames) -> None:
         """Send what has no answer. Raises StreamEnded."""
-        self._exchange(parts, None, True, False)
+        self._exchange(frames, None, True, False)
 
     def next_frame(self) -> Bytes:
         """Return the next of the connection's own frames; others may `tell` meanwhile.
@@ -168,65 +185,84 @@ class Channel:
         """
         connection = self.connection
         inbox = connection.connection_frames
-        while not inbox.frames:
+        while True:
+            inbox.has_news = False  # first: what comes from here on is looked at next time
+            if inbox.frames:
+                return inbox.frames.popleft()
             if connection.ended is not None:
                 raise self._ended(connection.ended, RequestProgress.SENT)
             connection.await_news(inbox, math.inf)
-        return inbox.frames.popleft()
 
     def unexpected(self) -> StreamEnded:
         """For an answer that is none to its request."""
         self.broken = True
         return StreamEnded("the owner's answer is of another kind", RequestProgress.SENT)
 
-    def _check(self) -> None:
+    def _checked(self, frames: Frames) -> Frames:
+        """Return a request, with what goes before it. Raises StreamEnded if it cannot be sent."""
         if self.broken:
             raise StreamEnded("the connection was broken before", RequestProgress.UNSENT)
         if self._asks_first and self.connection.has_ended():
             self.broken = True
             raise StreamEnded("the owner ended the connection", RequestProgress.UNSENT)
+        before = self._before
+        if before is None:
+            return frames
+
+        def both(stream: int) -> Sequence[Bytes]:
+            parts = [*before(stream), *frames(stream)]
+            self._before = None
+            self._is_checked = self._asks_first
+            return parts
+
+        return both
 
     def _exchange(
         self,
-        parts: Sequence[Bytes],
+        frames: Frames | None,
         wait: float | None,
         strictly: bool,
         is_answered: bool = True,
     ) -> Bytes:
-        """Send the parts, and wait for a frame; without parts for the next one of an answer.
+        """Send a request, and wait for a frame; without one for the next frame of an answer.
 
         Handlers run in the waits alone (MC2). What they raise leaves the stream broken (CH1).
         """
-        connection, inbox = self.connection, self._inbox
-        frames = inbox.frames
+        connection, inbox = self.connection, self.inbox
         errand: Errand | None = None
-        patience, strict = self._call_patience, False
-        if parts:
-            self._check()
-        self.broken = True
+        patience, is_strict = self._call_patience, False
+        data: Bytes | None = None
+        if frames is not None and (self.broken or self._is_checked):
+            frames = self._checked(frames)
         try:
             if wait or doing:
                 errand = current()
-                patience, strict = self._patience(wait, errand)
-                strict = strict and strictly
+                patience, is_strict = self._patience(wait, errand)
+                is_strict = is_strict and strictly
                 if errand is not None:
-                    self._begin_errand(errand, bool(parts))
+                    self._begin_errand(errand, frames is not None)
             until = monotonic() + patience
-            if parts:
-                connection.send(self._with_before(parts) if self._before else parts, inbox)
-            if is_answered:
-                connection.await_news(inbox, until)
-            while not (frames if is_answered else inbox.is_sent):
-                until = self._wait_on(until, patience, strict)
-            data = frames.popleft() if is_answered else b""
+            if frames is None:
+                self.broken = True
+            else:
+                if connection.left:
+                    self._await_left(until)
+                connection.send(frames, inbox)
+                self.broken = True
+                if is_answered:
+                    data = connection.await_frame(inbox, until, patience)
+            if data is None:
+                data = self._wait_on(until, patience, is_strict, is_answered)
             if errand is not None:
                 self._end_errand(errand)
         except (OSError, EOFError, RemoteError) as error:
-            is_sent = connection.withdraw(inbox) or not parts
+            self.broken = True
+            is_sent = connection.withdraw(inbox) or frames is None
             progress = RequestProgress.SENT if is_sent else RequestProgress.UNREAD
             raise self._ended(error, progress) from None
         except BaseException:
-            connection.withdraw(inbox)
+            if self.broken and connection.withdraw(inbox) and not self._is_call:
+                inbox.left_by = waits.waiter()  # the owner may be on it for a while (MC8)
             raise
         finally:
             if errand is not None:
@@ -234,30 +270,42 @@ class Channel:
         self.broken = False
         return data
 
-    def _with_before(self, parts: Sequence[Bytes]) -> Sequence[Bytes]:
-        parts, self._before = [*self._before, *parts], ()
-        return parts
+    def _wait_on(self, until: float, patience: float, strictly: bool, is_answered: bool) -> Bytes:
+        """Wait for the next frame; or, if there is no answer, until the request is sent."""
+        connection, inbox = self.connection, self.inbox
+        while True:
+            inbox.has_news = False  # first: what comes from here on is looked at next time
+            if inbox.frames and is_answered:
+                return inbox.frames.popleft()
+            if inbox.is_sent and not is_answered:
+                return b""
+            if inbox.error is not None:
+                raise inbox.error
+            if inbox.is_released:
+                raise self._late(NOBODY_WAITS)
+            if connection.ended is not None:
+                raise connection.ended
+            if monotonic() >= until:
+                until = self._more_time(until, patience, strictly)
+            if not inbox.frames or not is_answered:
+                data = connection.await_frame(inbox, until, until - monotonic())
+                if data is not None:
+                    return data
 
-    def _wait_on(self, until: float, patience: float, strictly: bool) -> float:
-        """Wait until something has changed; return until when to wait on."""
-        connection, inbox = self.connection, self._inbox
-        inbox.has_news = False  # first: what comes from here on is looked at next time
-        if inbox.error is not None:
-            raise inbox.error
-        if inbox.is_released:
-            raise self._late(NOBODY_WAITS)
-        if connection.ended is not None and not inbox.frames:
-            raise connection.ended
-        if monotonic() >= until and not inbox.frames:
-            until = self._more_time(until, patience, strictly)
-        connection.await_news(inbox, until)
-        return until
+    def _await_left(self, until: float) -> None:
+        """Wait for the end of what this thread has left (MC8). Raises StreamEnded."""
+        connection, inbox = self.connection, self.inbox
+        if connection.await_left(inbox, until) and not inbox.is_released:
+            return
+        words = NOBODY_WAITS if inbox.is_released else _LATE
+        event = cancellation() or OwnerEvent.LATE
+        raise StreamEnded(words, RequestProgress.UNSENT, event)
 
-    def _frames(self, parts: Sequence[Bytes], wait: float | None, strictly: bool) -> list[Frame]:
-        frames = [self._frame(self._exchange(parts, wait, strictly))]
-        while frames[-1].header.get("more") is True:
-            frames.append(self._frame(self._exchange((), wait, strictly)))
-        return frames
+    def _answer(self, frames: Frames, wait: float | None, strictly: bool) -> list[Frame]:
+        found = [self._frame(self._exchange(frames, wait, strictly))]
+        while found[-1].header.get("more") is True:
+            found.append(self._frame(self._exchange(None, wait, strictly)))
+        return found
 
     def _frame(self, data: Bytes) -> Frame:
         if data[4] != RESULT:
@@ -275,7 +323,7 @@ class Channel:
 
     def _begin_errand(self, errand: Errand, is_new: bool) -> None:
         """From now on the call can be given up. Raises StreamEnded if it was already."""
-        self._inbox.is_released = False
+        self.inbox.is_released = False
         if not errand.begin(self._give_up):
             progress = RequestProgress.UNSENT if is_new else RequestProgress.SENT
             raise StreamEnded(NOBODY_WAITS, progress, OwnerEvent.CANCELLED)
@@ -287,24 +335,22 @@ class Channel:
             raise StreamEnded(NOBODY_WAITS, RequestProgress.SENT, OwnerEvent.CANCELLED)
 
     def _give_up(self) -> None:
-        self.connection.release(self._inbox)
+        self.connection.release(self.inbox)
 
     def _more_time(self, until: float, patience: float, strictly: bool) -> float:
         """Return until when to wait on for the answer. Raises StreamEnded if nobody waits on."""
-        connection, inbox = self.connection, self._inbox
+        connection, inbox = self.connection, self.inbox
         longer = connection.moved_at + patience
-        if longer > until and (not strictly or connection.is_moving(self.stream, inbox)):
+        if longer > until and (not strictly or connection.is_moving(inbox)):
             return longer
         if not strictly and self._is_at_work(connection, inbox):
             return monotonic() + patience
         if inbox.frames or inbox.is_released:
             return monotonic() + patience
-        raise self._late(
-            "the owner does not answer, or is stopped: the time to wait for it is over"
-        )
+        raise self._late(_LATE)
 
     def _late(self, words: str) -> StreamEnded:
-        is_sent = self.connection.withdraw(self._inbox)
+        is_sent = self.connection.withdraw(self.inbox)
         progress = RequestProgress.SENT if is_sent else RequestProgress.UNREAD
         return StreamEnded(words, progress, cancellation() or OwnerEvent.LATE)
 
@@ -312,9 +358,9 @@ class Channel:
         connection = self.connection
         if (
             isinstance(error, ConnectionResetError)
-            and connection.latest is self._inbox
+            and connection.latest is self.inbox
             and not self._asks_first
-            and not connection.is_moving(self.stream, self._inbox)
+            and not connection.is_moving(self.inbox)
         ):
             progress = RequestProgress.UNREAD  # so a Unix socket of Linux ends (CH3)
         if connection.was_cut_late:  # by another stream (MC5)
@@ -331,8 +377,7 @@ class Channel:
 
     def pause(self) -> None:
         """End the stream whose request is answered, and keep the channel for another one."""
-        self.connection.streams.pop(self.stream, None)
-        self.stream = 0
+        self.connection.finish(self.inbox)
 
     def close(self) -> None:
         """End the stream: what is open on it is rolled back at the owner. By anybody, anywhere."""
@@ -340,4 +385,4 @@ class Channel:
         if self.connection.is_alone:
             self.connection.close()
         else:
-            self.connection.leave(self.stream)
+            self.connection.leave(self.inbox)

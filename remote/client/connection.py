@@ -214,10 +214,11 @@ class OwnerConnection:
 
     def give_back(self, channel: Channel) -> None:
         """The channel carries no transaction any more."""
-        if channel.broken or channel.connection.is_over or len(self._idle) >= MAX_IDLE_CHANNELS:
+        connection = channel.connection
+        if channel.broken or connection.is_over or len(self._idle) >= MAX_IDLE_CHANNELS:
             self._drop(channel)
             return
-        channel.pause()
+        connection.finish(channel.inbox)
         self._idle.append(channel)
         if self._closed:
             self._end_idle()

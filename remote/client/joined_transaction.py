@@ -420,8 +420,11 @@ class JoinedTransaction(TransactionLife, TransactionCalls):
             except QuireError as error:
                 self._take_state(error)
                 raise self._lost(error) from None
-            request = GET_HEAD.pack(length, GET, self._number, wait) + name
-            answer = self._at_owner(Channel.exchange, [request], wait)
+            answer = self._at_owner(
+                Channel.exchange,
+                lambda stream: (GET_HEAD.pack(length, GET, stream, wait), name),
+                wait,
+            )
             kind = answer[4]
             if kind == MESSAGE:
                 return self._delivered(read_short_message, answer, source.partition("/")[0])
@@ -586,14 +589,14 @@ class JoinedTransaction(TransactionLife, TransactionCalls):
         self._at_owner(self._tell, queue)
 
     def _tell(self, channel: Channel, queue: str | None) -> None:
-        channel.tell(self._puts.frames(self._number, queue))
+        channel.tell(lambda stream: self._puts.frames(stream, queue))
 
     def _send_ahead(self, wait: float = 0.0) -> None:
         """Have the owner take all that was put, or raise why it does not; it waits for room."""
 
         def send(channel: Channel) -> None:
             puts = self._puts
-            channel.tell(self._rest())
+            channel.tell(self._rest)
             request = {"op": "puts", "puts": puts.count, "wait": wait}
             channel.request(request, wait=wait, kind=STEP)
             puts.taken(puts.count)

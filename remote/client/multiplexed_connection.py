@@ -8,14 +8,18 @@ MC2. Handlers of signals run in the waits of `waits` alone, where nothing is rec
 MC3. A handler that makes a call while its own thread has the role reads itself; what came meanwhile
     for the call that it has interrupted is there when that goes on. A thread that waits is woken
     for its latest call alone.
-MC4. Frames are sent whole, in the order in which they were queued, by whoever comes: `_sending` is
-    never held in a wait, and who finds it taken leaves its frame to the holder, who looks again
-    after letting go. So a finaliser, which may interrupt the holder, never waits for it.
+MC4. Frames are sent whole, in the order in which they were queued, by whoever comes. A stream gets
+    its number with its first frame, under `_sending`: so numbers rise in the order of sending.
+    `_sending` is never held in a wait. A finaliser, which may interrupt its holder, never waits for
+    it, but leaves its frame to the holder, who looks again after letting go.
 MC5. What was not begun to be sent is taken back when its caller leaves. A frame whose beginning is
     sent can only be completed: then it counts as sent; or, if nothing else is under way, the
     connection ends, and the frame with it.
 MC6. A stream whose caller leaves is ended by CANCEL at the owner, and nothing of it comes to
     another: a number is used once.
+MC8. The owner answers CANCEL once nothing of the stream is under way. A thread that has left a
+    change or a step of a transaction to the owner begins nothing else before that: so it finds
+    what it has begun before as it stays.
 MC7. The socket is closed once nobody polls it or sends on it, so that its number is nobody else's.
 """
 
@@ -66,6 +70,9 @@ NOBODY_WAITS: Final = "nobody waits for an answer any more"
 _IN, _OUT = select.POLLIN, select.POLLOUT
 _stream_of: Final = STREAM.unpack_from
 
+Frames = Callable[[int], Sequence[Bytes]]
+"""A request: by the number of its stream, its frames in parts."""
+
 
 class StreamEnded(Exception):
     """A stream has ended, alone or with its connection, while a request was under way, or before.
@@ -92,16 +99,20 @@ class StreamInbox:
         "is_released",
         "is_sent",
         "is_withdrawn",
+        "left_by",
+        "number",
         "wake_up",
     )
 
     def __init__(self) -> None:
+        self.number: int | None = None  # of the stream, once it has begun
         self.frames: deque[Bytes] = deque()
         self.wake_up = WakeUp()
-        self.has_news = False  # of what follows; who waits looks, and clears it before that
-        self.is_sent = False  # the latest request, whole
+        self.has_news = False  # of what is here; who waits looks, and clears it before that
+        self.is_sent = True  # the latest request, whole
         self.is_withdrawn = False  # what is left of it in the queue is not sent any more
         self.is_released = False  # nobody waits for the answer
+        self.left_by: object = None  # the one who does not wait for its end (MC8)
         self.error: OSError | None = None  # why the request cannot be sent
 
     def wake(self) -> None:
@@ -161,30 +172,30 @@ class MultiplexedConnection:
         self.is_alone = is_alone
         self.is_over = False  # it is for no more streams
         self.streams: dict[int, StreamInbox] = {}
-        self.new_number: Final = numbers_from(1)
+        self.left: dict[int, object] = {}  # streams that are to end at the owner, by whom (MC8)
         self.ended: Exception | None = None
         self.was_cut_late = False  # ended here, as the owner does not read (MC5)
         self.connection_frames = StreamInbox()  # those on stream 0
         self.latest: StreamInbox | None = None  # whose frame was sent after all others
         self.moved_at = 0.0  # when the latest part of a frame came or went that was not whole
         self._closed = False
+        self._new_number = numbers_from(1)
         self._wire = WireConnection(WireSide.CLIENT)
-        self._queue: deque[tuple[list[Bytes], StreamInbox | None]] = deque()
-        self._unsent: list[memoryview] = []  # of a frame, by the holder of `_sending`
+        self._queue: deque[tuple[list[Bytes], StreamInbox | None]] = deque()  # not sent whole
+        self._unsent: list[memoryview] = []  # of the first in it, by the holder of `_sending`
         self._under_way: StreamInbox | None = None  # whose frame that is
         self._is_begun = False  # a part of it is sent
         self._send_error: OSError | None = None
         self._sending = Lock()
         self._reading = Lock()  # the role (MC1)
-        self._reader: int | None = None  # its holder
-        self._poller: _Poller | None = None  # by which the holder waits now
-        self._waiters: dict[int, StreamInbox] = {}  # of each waiter its latest call
+        self._reader: object = None  # its holder
+        self._waiters: dict[object, StreamInbox] = {}  # of each waiter its latest call
         self._pings: dict[int, StreamInbox] = {}
         self._new_ping = numbers_from(1)
         self._socket = _connect(place, seconds)
         try:
             self._socket.setblocking(False)
-            self._own_poller = _Poller(self._socket.fileno())
+            self._poller = _Poller(self._socket.fileno())  # by which the reader waits
             self._tells_all = not hasattr(self._socket, "has_unread")  # to a poll
             begin(self)
             self.hello = self._greet(hello, seconds)
@@ -215,55 +226,62 @@ class MultiplexedConnection:
             return self._wire.accepted(inbox.frames.popleft())
         raise self.ended or TimeoutError()
 
-    # Streams
-
-    def begin(self, inbox: StreamInbox) -> int:
-        """Begin a stream; return its number."""
-        number = self.new_number()
-        if number > LAST_STREAM:
-            self.is_over = True
-        self.streams[number] = inbox
-        return number
-
-    def leave(self, number: int) -> None:
+    def leave(self, inbox: StreamInbox) -> None:
         """End a stream, by CANCEL at the owner (MC6). By anybody, anywhere."""
-        if self.streams.pop(number, None) is not None and self.ended is None:
+        number = inbox.number
+        if number is not None and self.streams.pop(number, None) and self.ended is None:
+            if inbox.left_by is not None:
+                self.left[number] = inbox.left_by
             self.send_apart([HEAD.pack(0, CANCEL, number)])
+
+    def finish(self, inbox: StreamInbox) -> None:
+        """A stream has ended by its answer; the inbox is free for another one."""
+        number = inbox.number
+        if number is not None:
+            self.streams.pop(number, None)
+            inbox.number = None
+            if number >= LAST_STREAM:
+                self.is_over = True
 
     # Sending (MC4)
 
-    def send(self, parts: Sequence[Bytes], inbox: StreamInbox) -> None:
-        """Send a request, or queue what does not go out at once. Raises OSError."""
-        is_sent = False
-        if self._sending.acquire(blocking=False):
-            try:
-                if self._queue or self._unsent or sum(map(len, parts)) > JOIN_BYTES:
-                    self._queue.append((joined(parts), inbox))
-                else:
-                    is_sent = self._send_now(b"".join(parts), inbox)
-            finally:
-                inbox.is_sent = is_sent
-                self._sending.release()
-                if self._closed:
-                    self._close_if_unused()
-        else:
-            inbox.is_sent = False
-            self._queue.append((joined(parts), inbox))
-        if self._queue or not is_sent:
-            self._flush()
+    def send(self, frames: Frames, inbox: StreamInbox) -> None:
+        """Send a request, or queue what does not go out at once; begin its stream if it has none.
 
-    def _send_now(self, data: bytes, inbox: StreamInbox) -> bool:
-        """Send a short request, before which nothing is queued; return False if not all of it."""
-        if self._closed:
-            raise EOFError
-        self.latest = inbox
-        sent = send_some(self._socket, (data,))
-        if sent == len(data):
-            return True
-        self.latest = None
-        self._unsent = [memoryview(data)[sent:]]
-        self._under_way, self._is_begun = inbox, sent > 0
-        return False
+        Raises OSError, EOFError, and what `frames` raises, of which nothing is sent.
+        """
+        try:
+            with self._sending:
+                number = inbox.number
+                if number is None:
+                    number = self._new_number()
+                    parts = frames(number)
+                    self.streams[number] = inbox
+                    inbox.number = number
+                else:
+                    parts = frames(number)
+                if self._queue or sum(map(len, parts)) > JOIN_BYTES:
+                    inbox.is_sent = False
+                    self._queue.append((joined(parts), inbox))
+                    return
+                data = b"".join(parts)
+                try:
+                    sent = self._socket.send(data)
+                except BlockingIOError:
+                    sent = 0
+                except OSError:
+                    inbox.is_sent = False
+                    raise
+                if sent == len(data):
+                    self.latest = inbox
+                else:
+                    inbox.is_sent = False
+                    self._queue.append(([data], inbox))
+                    self._unsent = [memoryview(data)[sent:]]
+                    self._under_way, self._is_begun = inbox, sent > 0
+        finally:
+            if self._queue or self._closed:
+                self._flush()
 
     def send_apart(self, parts: list[Bytes]) -> None:
         """Queue what has no answer, and send it if there is room. By anybody, anywhere."""
@@ -272,27 +290,25 @@ class MultiplexedConnection:
 
     def _flush(self) -> None:
         """Send what is queued, as far as there is room; whoever waits sends the rest."""
-        while (self._queue or self._unsent) and self._sending.acquire(blocking=False):
+        while self._queue and self._sending.acquire(blocking=False):
             try:
                 is_blocked = not self._send_queued()
             finally:
                 self._sending.release()
-                if self._closed:
-                    self._close_if_unused()
             if is_blocked:
                 break
-        if self._queue or self._unsent:
+        if self._closed:
+            self._close_if_unused()
+        elif self._queue:
             self._wake_reader()
 
     def _send_queued(self) -> bool:
         """Return False if there is no room for more."""
-        while True:
+        while self._queue:
             if not self._unsent:
-                try:
-                    parts, inbox = self._queue.popleft()
-                except IndexError:
-                    return True
+                parts, inbox = self._queue[0]
                 if inbox is not None and inbox.is_withdrawn:
+                    self._queue.popleft()
                     continue
                 self._unsent = [memoryview(part) for part in parts]
                 self._under_way, self._is_begun = inbox, False
@@ -313,24 +329,21 @@ class MultiplexedConnection:
             if views:
                 views[0] = views[0][sent:]
                 self.moved_at = monotonic()
-            else:
-                self._note_sent()
-
-    def _note_sent(self) -> None:
-        self.latest, self._under_way = self._under_way, None
-        if self.latest is not None:
-            self.latest.is_sent = True
-            self.latest.wake()
+                continue
+            self._queue.popleft()
+            self.latest, self._under_way = self._under_way, None
+            if self.latest is not None:
+                self.latest.is_sent = True
+                self.latest.wake()
+        return True
 
     def _fail_sending(self, error: OSError) -> None:
         """Nothing more can be sent; answers may come all the same."""
         self._send_error = error
         self.is_over = True
-        failed = [self._under_way]
         self._unsent, self._under_way = [], None
         while self._queue:
-            failed.append(self._queue.popleft()[1])
-        for inbox in failed:
+            inbox = self._queue.popleft()[1]
             if inbox is not None:
                 inbox.error = error
                 inbox.wake()
@@ -347,150 +360,179 @@ class MultiplexedConnection:
                 if self._is_begun:
                     self.was_cut_late = True
                     self.cut()
+                self._queue.popleft()
                 self._unsent, self._under_way = [], None
             inbox.is_withdrawn = True
             return False
 
     # Reading (MC1)
 
-    def await_news(self, inbox: StreamInbox, until: float) -> None:
-        """Wait until there is something for the inbox, the connection has ended, or until then."""
-        is_late = False
+    def await_frame(self, inbox: StreamInbox, until: float, left: float) -> Bytes | None:
+        """Return the next frame for the inbox, in which there is none.
+
+        None: something else has changed, the time is over, or frames are in the inbox now. `left`:
+        how long that is from now.
+        """
+        outer: _Poller | None = None  # by which the caller whom this one interrupts reads (MC3)
+        while not self._reading.acquire(False):
+            if waits.is_own(self._reader):
+                outer, self._poller = self._poller, _Poller(self._socket.fileno())
+                break
+            if not self._wait_for_reader(inbox, until):
+                return None
+            left = until - monotonic()
         try:
-            while not (is_late or inbox.frames or inbox.has_news or self.ended is not None):
-                if self._reading.acquire(blocking=False):
-                    try:
-                        self._reader = waits.waiter()
-                        is_late = self._read(inbox, until, self._own_poller)
-                    finally:
-                        self._poller = self._reader = None
-                        self._reading.release()
-                        if self._closed:
-                            self._close_if_unused()
-                elif self._reader == waits.waiter():
-                    is_late = self._read_within(inbox, until)
+            if outer is None:
+                self._reader = waits.waiter()
+            poller = self._poller
+            while not inbox.has_news and left > 0:
+                if self._queue or not self._tells_all:
+                    found = self._poll_specially(poller, left)
                 else:
-                    is_late = self._wait_for_reader(inbox, until)
+                    found = waits.poll_for(poller, left)
+                if found == poller.readable or self._attend(found, poller):
+                    frame = self._receive(inbox)
+                    if frame is not None:
+                        return frame
+                left = until - monotonic()
         finally:
-            if self._waiters and not self._reading.locked():
-                self._hand_over()
+            if outer is None:
+                self._reader = None
+                self._reading.release()
+                if self._waiters or self._closed:
+                    self._hand_over()
+            else:
+                self._read_on(outer)
+        return None
+
+    def _read_on(self, poller: _Poller) -> None:
+        """Give the reader who was interrupted its poller back, and have it look."""
+        inner, self._poller = self._poller, poller
+        inner.close()
+        poller.wake()
+
+    def await_news(self, inbox: StreamInbox, until: float) -> None:
+        """Wait until there is something in the inbox, or something has changed, or until then."""
+        frame = self.await_frame(inbox, until, until - monotonic())
+        if frame is not None:
+            inbox.frames.append(frame)
 
     def _hand_over(self) -> None:
-        """Wake one who waits: he takes the role, or hands it on."""
-        for inbox in list(self._waiters.values()):
-            inbox.wake_up.set()
-            return
+        """Wake one who waits, if nobody has the role: he takes it, or hands it on."""
+        if not self._reading.locked():
+            for inbox in list(self._waiters.values()):
+                inbox.wake_up.set()
+                break
+            if self._closed:
+                self._close_if_unused()
 
     def _wait_for_reader(self, inbox: StreamInbox, until: float) -> bool:
-        """Wait to be woken; return True if the time is over."""
+        """Wait to be woken; return True if the role is to be taken, or waited for again."""
         number = waits.waiter()
         before = self._waiters.get(number)
         self._waiters[number] = inbox
+        goes_on = False
         try:
-            if not self._reading.locked() or inbox.frames or inbox.has_news:
-                return False
-            left = until - monotonic()
-            if left <= 0:
-                return True
-            waits.wait_for(inbox.wake_up, left)
-            return False
+            if self._reading.locked() and not inbox.has_news:
+                left = until - monotonic()
+                if left <= 0:
+                    return False
+                waits.wait_for(inbox.wake_up, left)
+            goes_on = not inbox.has_news
+            return goes_on
         finally:
             if before is None:
                 self._waiters.pop(number, None)
             else:
                 self._waiters[number] = before
+            if not goes_on:
+                self._hand_over()
 
-    def _read_within(self, inbox: StreamInbox, until: float) -> bool:
-        """Read in a handler that interrupts the reader, in its own thread (MC3)."""
-        outer, inner = self._poller, _Poller(self._socket.fileno())
-        try:
-            return self._read(inbox, until, inner)
-        finally:
-            self._poller = outer
-            inner.close()
-            self._wake_reader()
-
-    def _read(self, inbox: StreamInbox, until: float, poller: _Poller) -> bool:
-        """Read until there is something for the inbox; return True if the time is over."""
-        self._poller = poller
-        poll, readable = poller.poll, poller.readable
-        while not (inbox.frames or inbox.has_news or self.ended is not None):
-            left = until - monotonic()
-            if left <= 0:
-                return True
-            if self._queue or self._unsent:
-                found = self._poll_for_room(poller, left)
-            elif self._tells_all or not has_unread(self._socket):
-                found = waits.poll_for(poll, left)
-            else:
-                found = readable
-            if found == readable:
-                self._receive(inbox)
-            else:
-                self._attend(found, poller, inbox)
-        return False
-
-    def _poll_for_room(self, poller: _Poller, seconds: float) -> list[tuple[int, int]]:
+    def _poll_specially(self, poller: _Poller, seconds: float) -> list[tuple[int, int]]:
+        """Wait also for room to send, and for what no poll tells of."""
+        if not self._tells_all and has_unread(self._socket):
+            return poller.readable
+        if not self._queue:
+            return waits.poll_for(poller, seconds)
         poller.poll.modify(poller.socket_number, _IN | _OUT)
         try:
-            return waits.poll_for(poller.poll, seconds)
+            return waits.poll_for(poller, seconds)
         finally:
             poller.poll.modify(poller.socket_number, _IN)
 
-    def _attend(self, found: list[tuple[int, int]], poller: _Poller, inbox: StreamInbox) -> None:
-        """Do what can be done after a wait."""
+    def _attend(self, found: list[tuple[int, int]], poller: _Poller) -> bool:
+        """Do what can be done after a wait; return True if something has come, or the end."""
+        has_come = False
         for number, events in found:
             if number != poller.socket_number:
                 poller.clear()
                 continue
             if events & _OUT:
                 self._flush()
-            if events & ~_OUT:
-                self._receive(inbox)
+            has_come = bool(events & ~_OUT)
+        return has_come
 
-    def _receive(self, own: StreamInbox) -> None:
-        """Receive what has come, and hand it out."""
+    def _receive(self, own: StreamInbox) -> Bytes | None:
+        """Receive what has come, and hand it out; return a frame for the reader's own inbox."""
         wire = self._wire
         try:
-            while True:
-                room = len(wire.buffer)
-                count = self._socket.recv_into(wire.buffer)
-                if not count:
-                    raise EOFError
-                frame = wire.received(count)
-                if frame is None:
-                    self.moved_at = monotonic()
-                while frame is not None:
-                    inbox = self.streams.get(_stream_of(frame)[0])
-                    if inbox is None:
-                        self._take(frame)
-                    else:
-                        inbox.frames.append(frame)
-                        if inbox is not own:
-                            inbox.wake_up.set()
-                    frame = wire.next() if wire.rest else None
-                if count < room:
-                    return
+            count = self._socket.recv_into(wire.buffer)
+            if not count:
+                raise EOFError
+            frame = wire.received(count)
+            if frame is None:
+                self.moved_at = monotonic()
+            elif _stream_of(frame)[0] == own.number and not (wire.rest or own.frames):
+                return frame
+            while frame is not None:
+                self._deliver(frame, own)
+                frame = wire.next() if wire.rest else None
         except BlockingIOError:
-            return
+            return None
         except (OSError, EOFError, RemoteError) as error:
             self._end(error)
+            own.has_news = True
+        return None
 
-    def _take(self, frame: Bytes) -> None:
-        """Take a frame of the connection's own, and drop a late one (MC6)."""
-        if _stream_of(frame)[0] != CONNECTION:
-            return
-        if frame[4] == PONG and len(frame) == NUMBER_FRAME.size:
+    def _deliver(self, frame: Bytes, own: StreamInbox) -> None:
+        """Hand a frame to its stream; take the connection's own, and drop a late one (MC6)."""
+        number, kind = _stream_of(frame)[0], frame[4]
+        inbox = self.streams.get(number)
+        if number == CONNECTION and kind in (READY, RESULT):
+            inbox = self.connection_frames
+        if inbox is not None:
+            inbox.frames.append(frame)
+            inbox.wake()
+        elif kind == CANCEL:
+            if self.left.pop(number, None) is not None:
+                own.has_news = True
+                for waiting in list(self._waiters.values()):
+                    waiting.wake()
+        elif kind == PONG and number == CONNECTION and len(frame) == NUMBER_FRAME.size:
             asker = self._pings.pop(NUMBER_FRAME.unpack(frame)[3], None)
             if asker is not None:
                 asker.wake()
-        elif frame[4] in (READY, RESULT):
-            self.connection_frames.frames.append(frame)
-            self.connection_frames.wake_up.set()
 
-    def is_moving(self, number: int, inbox: StreamInbox) -> bool:
+    # Questions
+
+    def is_moving(self, inbox: StreamInbox) -> bool:
         """Return True if a part of a frame of the stream has come, or is sent."""
-        return self._under_way is inbox or self._wire.part_stream == number
+        number = inbox.number
+        return self._under_way is inbox or (number is not None and self._wire.part_stream == number)
+
+    def has_left(self) -> bool:
+        """Return True if the caller has left a stream that has not ended at the owner (MC8)."""
+        return waits.waiter() in list(self.left.values())
+
+    def await_left(self, inbox: StreamInbox, until: float) -> bool:
+        """Wait until that has ended; False: the time is over."""
+        while not (self.is_over or inbox.is_released) and self.has_left():
+            if monotonic() >= until:
+                return False
+            inbox.has_news = False
+            if self.has_left():
+                self.await_news(inbox, until)
+        return True
 
     def answers(self, inbox: StreamInbox, seconds: float) -> bool:
         """Return True if the owner answers within so many seconds, the inbox's caller or a ping."""
@@ -511,15 +553,16 @@ class MultiplexedConnection:
         """Nothing comes any more; whoever waits learns of it."""
         if self.ended is None:
             self.ended = error
+            if isinstance(error, RemoteError):  # what comes after it is none, either
+                shut(self._socket)
         self.is_over = True
+        self.connection_frames.wake()
         for inbox in list(self.streams.values()) + list(self._waiters.values()):
-            inbox.wake_up.set()
+            inbox.wake()
         self._wake_reader()
 
     def _wake_reader(self) -> None:
-        poller = self._poller
-        if poller is not None:
-            poller.wake()
+        self._poller.wake()
 
     def release(self, inbox: StreamInbox) -> None:
         """Have the inbox's caller wait no more, by anybody."""
@@ -535,7 +578,9 @@ class MultiplexedConnection:
         """Wait until the connection ends; False: it goes on after so many seconds."""
         inbox, until = StreamInbox(), monotonic() + seconds
         while self.ended is None and monotonic() < until:
-            self.await_news(inbox, until)
+            inbox.has_news = False
+            if self.ended is None:
+                self.await_news(inbox, until)
         return self.ended is not None
 
     def cut(self) -> None:
@@ -561,7 +606,7 @@ class MultiplexedConnection:
 
     def _close_now(self) -> None:
         close(self._socket)
-        self._own_poller.close()
+        self._poller.close()
 
 
 def _connect(place: Endpoint, seconds: float) -> socket.socket:

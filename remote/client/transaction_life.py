@@ -200,7 +200,6 @@ class TransactionLife:
         self._durable = durable
         self._lock = OwnLock(threading.Lock())
         self._channel: Channel | None = None
-        self._number = 0  # of its stream on the channel
         self._refused = False  # a put, by the owner
         self._puts = PutBuffer()
         self._aliases: dict[str, str] | None = None  # that were used, each with its queue's name
@@ -463,18 +462,15 @@ class TransactionLife:
         """Commit, and return the answer's header."""
         if self._records or self._values:
             return self._last_call({"op": "commit", "wait": wait})
+        seconds, size = encode_wait(wait), COMMIT_FRAME.size - HEAD.size
+
+        def frames(stream: int) -> list[Bytes]:
+            parts = self._rest(stream)
+            parts.append(COMMIT_FRAME.pack(size, COMMIT, stream, self._puts.count, seconds))
+            return parts
+
         channel = self._enter(wait)
-        parts = self._rest()
-        parts.append(
-            COMMIT_FRAME.pack(
-                COMMIT_FRAME.size - HEAD.size,
-                COMMIT,
-                self._number,
-                self._puts.count,
-                encode_wait(wait),
-            )
-        )
-        answer = channel.exchange(parts, wait, strictly=False)
+        answer = channel.exchange(frames, wait, strictly=False)
         if answer[4] == RESULT:
             return decode_call(answer).header
         if answer[4] != COMMITTED:
@@ -484,23 +480,25 @@ class TransactionLife:
         return {}
 
     def _last_call(self, request: Header) -> Header:
+        values = [[*where, value] for where, value in self._values.items()]
+        call = {**request, "records": self._records, "values": values}
+
+        def frames(stream: int) -> list[Bytes]:
+            rest = self._rest(stream)
+            return [*rest, *encode_call(STEP, stream, {**call, "puts": self._puts.count})]
+
         channel = self._enter()
-        parts = self._rest()
-        call = {**request, "puts": self._puts.count, "records": self._records}
-        call["values"] = [[*where, value] for where, value in self._values.items()]
-        wait = _seconds(call.get("wait"))
-        parts = [*parts, *encode_call(STEP, self._number, call)]
-        answer = channel.exchange(parts, wait, strictly=False)
+        answer = channel.exchange(frames, _seconds(call.get("wait")), strictly=False)
         if answer[4] != RESULT:
             raise channel.unexpected()
         return decode_call(answer).header
 
-    def _rest(self) -> list[Bytes]:
-        """The puts that the owner does not have."""
+    def _rest(self, stream: int) -> list[Bytes]:
+        """Frames of the puts that the owner does not have."""
         puts = self._puts
         if not (self._refused or puts.waits):
             return []
-        return puts.again(self._number) if self._refused else puts.frames(self._number)
+        return puts.again(stream) if self._refused else puts.frames(stream)
 
     def _request(self, op: str, arguments: Header, bodies: Sequence[Bytes] = ()) -> list[Frame]:
         """Ask for something in the transaction at the owner."""
@@ -542,7 +540,6 @@ class TransactionLife:
         if self._channel is None:
             channel = self._connection.borrow(wait)
             channel.transaction_state = _OPEN
-            self._number = channel.next_stream()  # first: without it the channel is no use
             self._channel = channel
             if self._deadline is not None or self._large or self._owner or not self._durable:
                 header: dict[str, object] = {
@@ -552,7 +549,7 @@ class TransactionLife:
                 if self._deadline is not None:
                     left = max(0.001, self._deadline - time.monotonic())
                     header["timeout"] = None if left == math.inf else left
-                channel.precede(encode_call(TELL, self._number, header))
+                channel.precede(lambda stream: encode_call(TELL, stream, header))
         return self._channel
 
     def _leave(self) -> None:
@@ -588,10 +585,7 @@ class TransactionLife:
         try:
             if channel is not None and not channel.broken:
                 # Should no answer come for long, the channel's end rolls it back.
-                channel.exchange(
-                    [HEAD.pack(0, ROLLBACK, self._number)],
-                    ROLLBACK_SECONDS,
-                )
+                channel.exchange(lambda stream: [HEAD.pack(0, ROLLBACK, stream)], ROLLBACK_SECONDS)
                 channel.transaction_state = None
         except StreamEnded as error:
             self._connection.error_of(error, Request.ROLLBACK)  # which does not matter here

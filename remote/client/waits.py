@@ -12,7 +12,7 @@ from __future__ import annotations
 import select
 import time
 from _thread import get_ident
-from typing import Final
+from typing import Final, Protocol
 
 from quire.calls.signal_safety import waiting
 from quire.calls.wake_up import WakeUp
@@ -21,9 +21,22 @@ from quire.remote.limits import MAX_WAIT_SECONDS
 waiter: Final = get_ident  # the number of who waits here, one thing at a time: the thread's
 
 
-def poll_for(poll: select.poll, seconds: float) -> list[tuple[int, int]]:
-    """Return what the poll finds within so many seconds."""
-    return waiting(poll.poll, 1000 * min(seconds, MAX_WAIT_SECONDS))
+class Poller(Protocol):
+    """A socket that is waited for, and a way to end the wait."""
+
+    @property
+    def poll(self) -> select.poll:
+        """Finds what there is, the end of the wait too."""
+
+
+def is_own(other: object) -> bool:
+    """Return True if that waiter can do nothing before this call ends."""
+    return other == get_ident()
+
+
+def poll_for(poller: Poller, seconds: float) -> list[tuple[int, int]]:
+    """Return what the poller finds within so many seconds."""
+    return waiting(poller.poll.poll, 1000 * min(seconds, MAX_WAIT_SECONDS))
 
 
 def wait_for(wake_up: WakeUp, seconds: float) -> None:

@@ -117,8 +117,8 @@ from .waiting_gets import AwaitingTransaction, WaitingGet
 _DECISIONS: Final = {decision.value: decision for decision in Decision}
 _CLOSING: Final = "the owner has closed the store: open it again"
 _LONG: Final = (CALL, STEP)
-_ANSWERED: Final = frozenset({PUT, GET, COMMIT, ROLLBACK, CALL, STEP, PING})
-_UNANSWERED: Final = frozenset({ADD, TELL, AWAIT, CANCEL, DRAIN})
+_ANSWERED: Final = frozenset({PUT, GET, COMMIT, ROLLBACK, CALL, STEP, PING, CANCEL})
+_UNANSWERED: Final = frozenset({ADD, TELL, AWAIT, DRAIN})
 _stream_of: Final = STREAM.unpack_from
 _IN_DOUBT: Final = TransactionState.IN_DOUBT.value
 _MAY_STAND: Final = (TransactionState.COMMITTED.value, _IN_DOUBT)
@@ -405,9 +405,10 @@ class ServedClient:
     def _await(self, data: Bytes) -> None:
         self._awaited.add(str(data[HEAD.size :], "utf-8"))
 
-    def _cancel(self, data: Bytes) -> None:
+    def _cancel(self, data: Bytes) -> bytes:
         self.is_cancelled = False
         self._roll_back()
+        return HEAD.pack(0, CANCEL, self.stream)
 
     def _ping(self, data: Bytes) -> bytes:
         number = NUMBER_FRAME.unpack(data)[3]

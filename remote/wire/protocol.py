@@ -43,8 +43,8 @@ A header is a MessagePack map (see `values`); `"bodies"` lists the bodies' lengt
 any. A put in ADD: u16 length of the queue's name, u8 form (see `Form`), u8 0, u32 length of the
 put, the name, the put.
 
-TELL, ADD, AWAIT and CANCEL have no answer. PUT is answered by ID, GET by MESSAGE or NOTHING, COMMIT
-by COMMITTED, PING by PONG, and each of them, as CALL, STEP and ROLLBACK, by RESULT where that says
+TELL, ADD and AWAIT have no answer. PUT is answered by ID, GET by MESSAGE or NOTHING, COMMIT by
+COMMITTED, PING by PONG, CANCEL by CANCEL once nothing of its stream is under way, and each of them, as CALL, STEP and ROLLBACK, by RESULT where that says
 more: an error, fields beside the payload, files that were adopted. An answer has the stream of its
 request. Once something may be got from a source that the client awaits, READY is sent, between
 answers; AWAIT, READY, PING, PONG, DRAIN and DRAINED are the connection's (stream 0). After a DRAIN

@@ -24,6 +24,7 @@ from quire.limits import MAX_LTDS_BLOCK_BYTES
 from quire.ltds import LtdsWriter, new_id
 from quire.remote import JoinedStore
 from quire.remote.client.channel import Channel
+from quire.remote.client.multiplexed_connection import Frames
 from quire.remote.limits import SEND_AHEAD_BYTES, TELL_BYTES
 from tests.behaviour.forms import JOINED, AnyStore
 from tests.kit.waiting import eventually
@@ -59,9 +60,9 @@ def requests(joined: JoinedStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[l
         seen.append(header["op"])
         return real(self, header, *rest, **options)
 
-    def exchange(self: Channel, parts: Sequence[Bytes], *rest: Any, **options: Any) -> Bytes:
+    def exchange(self: Channel, frames: Frames, *rest: Any, **options: Any) -> Bytes:
         seen.append("exchange")
-        return real_exchange(self, parts, *rest, **options)
+        return real_exchange(self, frames, *rest, **options)
 
     monkeypatch.setattr(Channel, "request", request)
     monkeypatch.setattr(Channel, "exchange", exchange)
@@ -169,9 +170,13 @@ def test_the_first_puts_of_many_queues_are_told_together(
     told: list[int] = []
     real = Channel.tell
 
-    def tell(self: Channel, parts: Sequence[Bytes]) -> None:
-        told.append(sum(map(len, parts)))
-        real(self, parts)
+    def tell(self: Channel, frames: Frames) -> None:
+        def counted(stream: int) -> Sequence[Bytes]:
+            parts = frames(stream)
+            told.append(sum(map(len, parts)))
+            return parts
+
+        real(self, counted)
 
     monkeypatch.setattr(Channel, "tell", tell)
     content = block(b"x" * (TELL_BYTES // 40))

@@ -506,7 +506,6 @@ def test_a_client_does_not_hold_up_the_owner(owner: Store, joined: JoinedStore) 
     owner.create_queue("q", kind="work", max_messages=1, overflow="wait", dedup_count=9)
     owner.put("q", b"0")
     channel = joined.owner_session.connection.borrow()
-    channel.next_stream()  # the transaction
     call = {"op": "put_once", "queue": "q", "request_id": "a"}
     with pytest.raises(RemoteError, match="no field 'timeout'"):
         channel.request({**call, "fields": {"timeout": 1000}}, [b"x"], kind=STEP)

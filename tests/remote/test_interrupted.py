@@ -13,6 +13,7 @@ import quire
 from quire.errors import StoreLocked
 from quire.interface.store import Store
 from quire.remote.client.channel import Channel
+from quire.remote.client.connection import OwnerConnection
 from tests.engine.interrupting import FEW, NAMES, SHOWN, Alarm, interrupt, prepared
 from tests.kit.actors import actor
 from tests.kit.children import child
@@ -142,19 +143,19 @@ def test_promise_2_signals_that_raise_in_an_owner_that_took_over(
 def test_an_interrupt_at_a_joined_transaction_s_first_request_leaves_it_usable(
     store_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has no channel then, or one with its number."""
-    number = Channel.next_stream
+    """It has no channel then, or one that can be used."""
+    borrow = OwnerConnection.borrow
 
-    def interrupted(channel: Channel) -> int:
+    def interrupted(connection: OwnerConnection, wait: float | None = None) -> Channel:
         monkeypatch.undo()
-        number(channel)
+        borrow(connection, wait)
         raise KeyboardInterrupt
 
     with quire.open(store_path) as owner, quire.open(store_path) as joined:
         owner.create_queue("work", kind="work")
         owner.put("work", b"1")
         transaction = joined.transaction()
-        monkeypatch.setattr(Channel, "next_stream", interrupted)
+        monkeypatch.setattr(OwnerConnection, "borrow", interrupted)
         with pytest.raises(KeyboardInterrupt):
             transaction.get("work")
         message = transaction.get("work")
