@@ -218,48 +218,33 @@ class Channel:
         return both
 
     def _exchange(
-        self,
-        frames: Frames | None,
-        wait: float | None,
-        strictly: bool,
-        is_answered: bool = True,
+        self, frames: Frames, wait: float | None, strictly: bool, is_answered: bool = True
     ) -> Bytes:
-        """Send a request, and wait for a frame; without one for the next frame of an answer.
+        """Send a request, and wait for a frame of its answer, or until it is sent.
 
         Handlers run in the waits alone (MC2). What they raise leaves the stream broken (CH1).
         """
         connection, inbox = self.connection, self.inbox
-        errand: Errand | None = None
-        patience, is_strict = self._call_patience, False
+        patience, is_strict, errand = self._call_patience, False, None
         data: Bytes | None = None
-        if frames is not None and (self.broken or self._is_checked):
+        if self.broken or self._is_checked:
             frames = self._checked(frames)
         try:
             if wait or doing:
-                errand = current()
-                patience, is_strict = self._patience(wait, errand)
-                is_strict = is_strict and strictly
-                if errand is not None:
-                    self._begin_errand(errand, frames is not None)
+                patience, is_strict, errand = self._begin(wait, strictly, is_new=True)
             until = monotonic() + patience
-            if frames is None:
-                self.broken = True
-            else:
-                if connection.left:
-                    self._await_left(until)
-                connection.send(frames, inbox)
-                self.broken = True
-                if is_answered:
-                    data = connection.await_frame(inbox, until, patience)
+            if connection.left:
+                self._await_left(until)
+            connection.send(frames, inbox)
+            self.broken = True
+            if is_answered:
+                data = connection.await_frame(inbox, until, patience)
             if data is None:
                 data = self._wait_on(until, patience, is_strict, is_answered)
             if errand is not None:
                 self._end_errand(errand)
         except (OSError, EOFError, RemoteError) as error:
-            self.broken = True
-            is_sent = connection.withdraw(inbox) or frames is None
-            progress = RequestProgress.SENT if is_sent else RequestProgress.UNREAD
-            raise self._ended(error, progress) from None
+            raise self._fail(error, connection.withdraw(inbox)) from None
         except BaseException:
             if self.broken and connection.withdraw(inbox) and not self._is_call:
                 inbox.left_by = waits.waiter()  # the owner may be on it for a while (MC8)
@@ -269,6 +254,26 @@ class Channel:
                 errand.end()
         self.broken = False
         return data
+
+    def _next_of_answer(self, wait: float | None, strictly: bool) -> Bytes:
+        """Wait for the next frame of an answer, as `_exchange` does for the first."""
+        patience, is_strict, errand = self._begin(wait, strictly, is_new=False)
+        self.broken = True
+        try:
+            data = self._wait_on(monotonic() + patience, patience, is_strict, is_answered=True)
+            if errand is not None:
+                self._end_errand(errand)
+        except (OSError, EOFError, RemoteError) as error:
+            raise self._fail(error, is_sent=True) from None
+        finally:
+            if errand is not None:
+                errand.end()
+        self.broken = False
+        return data
+
+    def _fail(self, error: Exception, is_sent: bool) -> StreamEnded:
+        self.broken = True
+        return self._ended(error, RequestProgress.SENT if is_sent else RequestProgress.UNREAD)
 
     def _wait_on(self, until: float, patience: float, strictly: bool, is_answered: bool) -> Bytes:
         """Wait for the next frame; or, if there is no answer, until the request is sent."""
@@ -304,7 +309,7 @@ class Channel:
     def _answer(self, frames: Frames, wait: float | None, strictly: bool) -> list[Frame]:
         found = [self._frame(self._exchange(frames, wait, strictly))]
         while found[-1].header.get("more") is True:
-            found.append(self._frame(self._exchange(None, wait, strictly)))
+            found.append(self._frame(self._next_of_answer(wait, strictly)))
         return found
 
     def _frame(self, data: Bytes) -> Frame:
@@ -314,19 +319,26 @@ class Channel:
 
     # Whose patience has an end (CH4, CH5)
 
-    def _patience(self, wait: float | None, errand: Errand | None) -> tuple[float, bool]:
-        """Return how long the answer is waited for, and if the request has a time of its own."""
-        patience = wait + self._margin if wait else self._call_patience
-        if errand is not None and errand.until < math.inf:
-            return min(patience, max(0.0, errand.until - monotonic()) + self._margin), True
-        return patience, bool(wait)
+    def _begin(
+        self, wait: float | None, strictly: bool, *, is_new: bool
+    ) -> tuple[float, bool, Errand | None]:
+        """Return how long to wait for a frame, if that is an end, and for whom.
 
-    def _begin_errand(self, errand: Errand, is_new: bool) -> None:
-        """From now on the call can be given up. Raises StreamEnded if it was already."""
-        self.inbox.is_released = False
-        if not errand.begin(self._give_up):
-            progress = RequestProgress.UNSENT if is_new else RequestProgress.SENT
-            raise StreamEnded(NOBODY_WAITS, progress, OwnerEvent.CANCELLED)
+        From now on the call can be given up. Raises StreamEnded if it was already.
+        """
+        errand = current()
+        patience = wait + self._margin if wait else self._call_patience
+        is_limited = bool(wait)
+        if errand is not None:
+            self.inbox.is_released = False
+            if not errand.begin(self._give_up):
+                self.broken = self.broken or not is_new
+                progress = RequestProgress.UNSENT if is_new else RequestProgress.SENT
+                raise StreamEnded(NOBODY_WAITS, progress, OwnerEvent.CANCELLED)
+            if errand.until < math.inf:
+                left = max(0.0, errand.until - monotonic())
+                patience, is_limited = min(patience, left + self._margin), True
+        return patience, strictly and is_limited, errand
 
     def _end_errand(self, errand: Errand) -> None:
         """Raise StreamEnded if the call was given up: the answer is nobody's."""

@@ -189,6 +189,7 @@ class MultiplexedConnection:
         self._sending = Lock()
         self._reading = Lock()  # the role (MC1)
         self._reader: object = None  # its holder
+        self._outer: list[_Poller] = []  # by which it reads where a handler interrupts it (MC3)
         self._waiters: dict[object, StreamInbox] = {}  # of each waiter its latest call
         self._pings: dict[int, StreamInbox] = {}
         self._new_ping = numbers_from(1)
@@ -373,17 +374,13 @@ class MultiplexedConnection:
         None: something else has changed, the time is over, or frames are in the inbox now. `left`:
         how long that is from now.
         """
-        outer: _Poller | None = None  # by which the caller whom this one interrupts reads (MC3)
-        while not self._reading.acquire(False):
-            if waits.is_own(self._reader):
-                outer, self._poller = self._poller, _Poller(self._socket.fileno())
-                break
-            if not self._wait_for_reader(inbox, until):
-                return None
+        if self._reading.acquire(False):
+            self._reader = waits.waiter()
+        elif self._take_role(inbox, until):
             left = until - monotonic()
+        else:
+            return None
         try:
-            if outer is None:
-                self._reader = waits.waiter()
             poller = self._poller
             while not inbox.has_news and left > 0:
                 if self._queue or not self._tells_all:
@@ -396,20 +393,32 @@ class MultiplexedConnection:
                         return frame
                 left = until - monotonic()
         finally:
-            if outer is None:
+            if self._outer:
+                self._read_on()
+            else:
                 self._reader = None
                 self._reading.release()
                 if self._waiters or self._closed:
                     self._hand_over()
-            else:
-                self._read_on(outer)
         return None
 
-    def _read_on(self, poller: _Poller) -> None:
+    def _take_role(self, inbox: StreamInbox, until: float) -> bool:
+        """Wait for the role; False: there is something for the inbox, or the time is over."""
+        while not self._reading.acquire(False):
+            if waits.is_own(self._reader):  # by a handler that interrupts it (MC3)
+                self._outer.append(self._poller)
+                self._poller = _Poller(self._socket.fileno())
+                return True
+            if not self._wait_for_reader(inbox, until):
+                return False
+        self._reader = waits.waiter()
+        return True
+
+    def _read_on(self) -> None:
         """Give the reader who was interrupted its poller back, and have it look."""
-        inner, self._poller = self._poller, poller
+        inner, self._poller = self._poller, self._outer.pop()
         inner.close()
-        poller.wake()
+        self._poller.wake()
 
     def await_news(self, inbox: StreamInbox, until: float) -> None:
         """Wait until there is something in the inbox, or something has changed, or until then."""

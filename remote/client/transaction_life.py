@@ -481,14 +481,16 @@ class TransactionLife:
 
     def _last_call(self, request: Header) -> Header:
         values = [[*where, value] for where, value in self._values.items()]
-        call = {**request, "records": self._records, "values": values}
 
         def frames(stream: int) -> list[Bytes]:
             rest = self._rest(stream)
-            return [*rest, *encode_call(STEP, stream, {**call, "puts": self._puts.count})]
+            call = {
+                **request, "puts": self._puts.count, "records": self._records, "values": values,
+            }  # fmt: skip
+            return [*rest, *encode_call(STEP, stream, call)]
 
         channel = self._enter()
-        answer = channel.exchange(frames, _seconds(call.get("wait")), strictly=False)
+        answer = channel.exchange(frames, _seconds(request.get("wait")), strictly=False)
         if answer[4] != RESULT:
             raise channel.unexpected()
         return decode_call(answer).header

@@ -44,12 +44,13 @@ any. A put in ADD: u16 length of the queue's name, u8 form (see `Form`), u8 0, u
 put, the name, the put.
 
 TELL, ADD and AWAIT have no answer. PUT is answered by ID, GET by MESSAGE or NOTHING, COMMIT by
-COMMITTED, PING by PONG, CANCEL by CANCEL once nothing of its stream is under way, and each of them, as CALL, STEP and ROLLBACK, by RESULT where that says
-more: an error, fields beside the payload, files that were adopted. An answer has the stream of its
-request. Once something may be got from a source that the client awaits, READY is sent, between
-answers; AWAIT, READY, PING, PONG, DRAIN and DRAINED are the connection's (stream 0). After a DRAIN
-no more transactions begin on the connection; it is answered by DRAINED if none is open and no
-request is under way, else by nothing: it is to be sent again.
+COMMITTED, PING by PONG, CANCEL by CANCEL once nothing of its stream is under way, and each of them,
+as CALL, STEP and ROLLBACK, by RESULT where that says more: an error, fields beside the payload,
+files that were adopted. An answer has the stream of its request. Once something may be got from a
+source that the client awaits, READY is sent, between answers; AWAIT, READY, PING, PONG, DRAIN and
+DRAINED are the connection's (stream 0). After a DRAIN no more transactions begin on the connection;
+it is answered by DRAINED if none is open and no request is under way, else by nothing: it is to be
+sent again.
 
 PR1. A frame that is none is answered by an error and changes nothing. One whose length cannot be
     believed (`MAX_BYTES_OF_KIND`) ends the connection, as nobody knows where the next one begins.

@@ -5,9 +5,7 @@ A later release speaks them, too: these stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
-from typing import Any
 
 import pytest
 
@@ -15,8 +13,8 @@ from quire.arguments import Bytes
 from quire.engine import EmbeddedStore as Store
 from quire.remote import JoinedStore
 from quire.remote.wire.protocol import HEAD, MESSAGE, MESSAGE_HEAD
-from quire.remote.wire.sockets import send_some
 from tests.kit.raw_stream import RawStream
+from tests.kit.sent_bytes import watch_sends
 
 # Requests, each with its answer, if it has one; the time of a message is 0 here.
 SESSION: list[tuple[str, str | None]] = [
@@ -141,17 +139,15 @@ def test_the_requests_of_a_client(
     owner.create_queue("q")
     sent: list[str] = []
 
-    def note(connection: Any, parts: Sequence[Bytes]) -> int:
-        data = b"".join(bytes(part) for part in parts)
+    def note(data: bytes) -> None:
         if not data.startswith(b"QUIR"):  # the hello tells the process and the owner's epoch
             sent.extend(frames_of(data))
-        return send_some(connection, parts)
 
     joined.queues(["q"])
     shared = joined.owner_session.connection._shared
     assert shared is not None
     shared.is_over = True  # the session has a connection of its own
-    monkeypatch.setattr("quire.remote.client.multiplexed_connection.send_some", note)
+    watch_sends(monkeypatch, note)
     assert joined.put("q", b"hi") == 1
     with joined.transaction(owner="me") as txn:
         txn.put("q", b"a")

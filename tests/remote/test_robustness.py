@@ -38,6 +38,7 @@ from tests.kit.children import Child, child, join
 from tests.kit.limits import Limits
 from tests.kit.programs import OWNER
 from tests.kit.raw_stream import RawStream, add, call, get
+from tests.kit.sent_bytes import watch_sends
 from tests.kit.waiting import SECONDS, eventually
 
 IDLE = 500
@@ -344,10 +345,10 @@ def test_a_connection_that_ends_as_a_transaction_begins(
         assert joined.get("q") is None
     txn = joined.transaction(timeout=600.0)
 
-    def broken(*_: object) -> None:
+    def broken(_: bytes) -> None:
         raise BrokenPipeError("a test")
 
-    monkeypatch.setattr("quire.remote.client.multiplexed_connection.send_some", broken)
+    watch_sends(monkeypatch, broken)
     monkeypatch.setattr("quire.remote.client.connection.JOIN_SECONDS", 0.5)
     told = "took effect" if idle else "takes effect"  # no further channel could be made
     with pytest.raises(ConnectionLost, match=f"nothing of this operation {told}"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +14,7 @@ from quire.engine import EmbeddedStore
 from quire.interface.store import Store
 from quire.remote import JoinedStore
 from quire.remote.wire.protocol import ADD, COMMIT, HEAD, STEP, TELL
-from quire.remote.wire.sockets import send_some
+from tests.kit.sent_bytes import watch_sends
 from tests.kit.waiting import SECONDS, eventually
 
 Sent = dict[int, list[list[int]]]  # by thread: for each time that it sent, the kinds of its frames
@@ -26,15 +25,14 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     """What clients of this process send."""
     found: Sent = defaultdict(list)
 
-    def noted(connection: Any, parts: Sequence[Any]) -> int:
-        kinds, data = [], b"".join(bytes(part) for part in parts)
+    def noted(data: bytes) -> None:
+        kinds = []
         while data:
             kinds.append(data[4])
             data = data[HEAD.size + int.from_bytes(data[:4], "little") :]
         found[threading.get_ident()].append(kinds)
-        return send_some(connection, parts)
 
-    monkeypatch.setattr("quire.remote.client.multiplexed_connection.send_some", noted)
+    watch_sends(monkeypatch, noted)
     return found
 
 
