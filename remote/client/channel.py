@@ -49,6 +49,7 @@ from . import waits
 from .multiplexed_connection import (
     NOBODY_WAITS,
     Frames,
+    InvalidRequest,
     MultiplexedConnection,
     StreamEnded,
     StreamInbox,
@@ -235,16 +236,17 @@ class Channel:
             until = monotonic() + patience
             if connection.left:
                 self._await_left(until)
-            connection.send(frames, inbox)
             self.broken = True
             if is_answered:
-                data = connection.await_frame(inbox, until, patience)
+                data = connection.exchange(frames, inbox, until, patience)
+            else:
+                connection.send(frames, inbox)
             if data is None:
                 data = self._wait_on(until, patience, is_strict, is_answered)
             if errand is not None:
                 self._end_errand(errand)
-        except (OSError, EOFError, RemoteError) as error:
-            raise self._fail(error, connection.withdraw(inbox)) from None
+        except (InvalidRequest, OSError, EOFError, RemoteError) as error:
+            raise self._failure(error) from None
         except BaseException:
             if self.broken and connection.withdraw(inbox) and not self._is_call:
                 inbox.left_by = waits.waiter()  # the owner may be on it for a while (MC8)
@@ -264,15 +266,19 @@ class Channel:
             if errand is not None:
                 self._end_errand(errand)
         except (OSError, EOFError, RemoteError) as error:
-            raise self._fail(error, is_sent=True) from None
+            raise self._ended(error, RequestProgress.SENT) from None
         finally:
             if errand is not None:
                 errand.end()
         self.broken = False
         return data
 
-    def _fail(self, error: Exception, is_sent: bool) -> StreamEnded:
-        self.broken = True
+    def _failure(self, error: Exception) -> Exception:
+        """Return the error of a request that was begun to be sent, or could not be."""
+        if isinstance(error, InvalidRequest):
+            self.broken = False
+            return error.error
+        is_sent = self.connection.withdraw(self.inbox)
         return self._ended(error, RequestProgress.SENT if is_sent else RequestProgress.UNREAD)
 
     def _wait_on(self, until: float, patience: float, strictly: bool, is_answered: bool) -> Bytes:

@@ -89,6 +89,14 @@ class StreamEnded(Exception):
         self.event = event
 
 
+class InvalidRequest(Exception):
+    """A request has no frames, for this error: nothing of it is sent."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class StreamInbox:
     """The frames that have come for a stream, and its caller, who waits for them."""
 
@@ -230,7 +238,9 @@ class MultiplexedConnection:
     def leave(self, inbox: StreamInbox) -> None:
         """End a stream, by CANCEL at the owner (MC6). By anybody, anywhere."""
         number = inbox.number
-        if number is not None and self.streams.pop(number, None) and self.ended is None:
+        if number is None or self.streams.pop(number, None) is None:
+            return
+        if self.ended is None:
             if inbox.left_by is not None:
                 self.left[number] = inbox.left_by
             self.send_apart([HEAD.pack(0, CANCEL, number)])
@@ -249,40 +259,42 @@ class MultiplexedConnection:
     def send(self, frames: Frames, inbox: StreamInbox) -> None:
         """Send a request, or queue what does not go out at once; begin its stream if it has none.
 
-        Raises OSError, EOFError, and what `frames` raises, of which nothing is sent.
+        Raises OSError, and InvalidRequest for what `frames` raises.
         """
         try:
             with self._sending:
-                number = inbox.number
-                if number is None:
-                    number = self._new_number()
-                    parts = frames(number)
-                    self.streams[number] = inbox
-                    inbox.number = number
-                else:
-                    parts = frames(number)
-                if self._queue or sum(map(len, parts)) > JOIN_BYTES:
-                    inbox.is_sent = False
-                    self._queue.append((joined(parts), inbox))
-                    return
-                data = b"".join(parts)
+                number = inbox.number or self._new_number()
                 try:
-                    sent = self._socket.send(data)
-                except BlockingIOError:
-                    sent = 0
-                except OSError:
-                    inbox.is_sent = False
-                    raise
-                if sent == len(data):
-                    self.latest = inbox
+                    parts = frames(number)
+                except Exception as error:  # noqa: BLE001 - the caller raises it
+                    raise InvalidRequest(error) from None
+                self.streams[number] = inbox
+                inbox.number = number
+                if self._queue or sum(map(len, parts)) > JOIN_BYTES:
+                    self._queue_request(parts, inbox)
                 else:
                     inbox.is_sent = False
-                    self._queue.append(([data], inbox))
-                    self._unsent = [memoryview(data)[sent:]]
-                    self._under_way, self._is_begun = inbox, sent > 0
+                    data = b"".join(parts)
+                    sent = send_some(self._socket, (data,))
+                    inbox.is_sent = True
+                    self.latest = inbox
+                    if sent != len(data):
+                        self._queue_rest(data, sent, inbox)
         finally:
             if self._queue or self._closed:
                 self._flush()
+
+    def _queue_request(self, parts: Sequence[Bytes], inbox: StreamInbox) -> None:
+        inbox.is_sent = False
+        self._queue.append((joined(parts), inbox))
+
+    def _queue_rest(self, data: bytes, sent: int, inbox: StreamInbox) -> None:
+        """Keep what is not sent of a short request, before which nothing is queued."""
+        inbox.is_sent = False
+        self.latest = None
+        self._queue.append(([data], inbox))
+        self._unsent = [memoryview(data)[sent:]]
+        self._under_way, self._is_begun = inbox, sent > 0
 
     def send_apart(self, parts: list[Bytes]) -> None:
         """Queue what has no answer, and send it if there is room. By anybody, anywhere."""
@@ -366,7 +378,54 @@ class MultiplexedConnection:
             inbox.is_withdrawn = True
             return False
 
-    # Reading (MC1)
+    # Requests, and reading (MC1)
+
+    def exchange(
+        self, frames: Frames, inbox: StreamInbox, until: float, left: float
+    ) -> Bytes | None:
+        """Send a request, and return a frame: `send` and `await_frame` in one.
+
+        It is so as long as nobody else reads, and what is sent and comes is whole.
+        """
+        if not (self._tells_all and self._reading.acquire(False)):
+            self.send(frames, inbox)
+            return self.await_frame(inbox, until, left)
+        try:
+            self._reader = waits.waiter()
+            with self._sending:
+                number = inbox.number or self._new_number()
+                try:
+                    parts = frames(number)
+                except Exception as error:  # noqa: BLE001 - the caller raises it
+                    raise InvalidRequest(error) from None
+                self.streams[number] = inbox
+                inbox.number = number
+                if self._queue or sum(map(len, parts)) > JOIN_BYTES:
+                    self._queue_request(parts, inbox)
+                else:
+                    data = b"".join(parts)
+                    try:
+                        sent = self._socket.send(data)
+                    except BlockingIOError:
+                        sent = 0
+                    except OSError:
+                        inbox.is_sent = False
+                        raise
+                    self.latest = inbox
+                    if sent != len(data):
+                        self._queue_rest(data, sent, inbox)
+            if not self._queue:
+                poller = self._poller
+                if waits.poll_for(poller, left) == poller.readable:
+                    frame = self._receive(inbox)
+                    if frame is not None:
+                        return frame
+        finally:
+            self._reader = None
+            self._reading.release()
+            if self._waiters or self._queue or self._closed:
+                self._hand_over()
+        return self.await_frame(inbox, until, until - monotonic())
 
     def await_frame(self, inbox: StreamInbox, until: float, left: float) -> Bytes | None:
         """Return the next frame for the inbox, in which there is none.
@@ -428,6 +487,8 @@ class MultiplexedConnection:
 
     def _hand_over(self) -> None:
         """Wake one who waits, if nobody has the role: he takes it, or hands it on."""
+        if self._queue:
+            self._flush()
         if not self._reading.locked():
             for inbox in list(self._waiters.values()):
                 inbox.wake_up.set()

@@ -34,6 +34,7 @@ from quire.errors import (
     TransactionNotFound,
 )
 from quire.interface.store import Store
+from quire.remote import JoinedStore
 from quire.remote.client.request_outcomes import (
     IMPOSSIBLE,
     ROWS,
@@ -323,9 +324,11 @@ class OwnDecision(Kind):
         self.txn = self.store.transaction()
         self.txn.put("work", MESSAGE)
         self.txn.prepare("xid")
-        if fresh:  # no connection is left for the decision
-            self.other = self.store.transaction()
-            assert self.other.get("empty") is None
+        if fresh:  # its connection is for no more requests: the decision needs another one
+            assert isinstance(self.store, JoinedStore)
+            shared = self.store.owner_session.connection._shared
+            assert shared is not None
+            shared.is_over = True
 
     def call(self) -> None:
         self.txn.commit()
