@@ -335,6 +335,7 @@ class MultiplexedConnection:
             if not sent:
                 return False
             self._is_begun = True
+            self.latest = None  # what is not read may be a part of this frame
             views = self._unsent
             while views and sent >= len(views[0]):
                 sent -= len(views[0])

@@ -209,11 +209,12 @@ def test_a_source_is_ready_while_a_request_is_under_way(
 def test_cancel_ends_a_get_that_waits(
     owner: Store, server: StoreServer, stream: RawStream, op: str
 ) -> None:
-    """Its transaction ends, and a message that comes then is for others; no answer is sent."""
+    """Its transaction ends, and a message that comes then is for others."""
     request = get(3, "work", LONG) if op == "get" else step(3, op, source="work", timeout=LONG)
     wait(server, stream, request)
     wait(server, stream, get(4, "work", LONG))
     stream.send(HEAD.pack(0, CANCEL, 3))
+    assert answer(stream)[:2] == (CANCEL, 3)
     eventually(lambda: server.status()["waiting"] == 1)
     eventually(lambda: len(owner.admin.transactions()) == 1)
     owner.put("work", b"x")
@@ -254,8 +255,9 @@ def test_cancel_while_a_request_is_under_way(
     stream.send(commit(1, 1) + HEAD.pack(0, CANCEL, 1) + commit(1, 1))
     ping(stream)
     late.may.set()
-    kinds = [answer(stream)[:2] for _ in range(2)]
-    assert kinds == [(RESULT, 1), (RESULT, 1)]  # of the step, and of what came after the end
+    kinds = [answer(stream)[:2] for _ in range(3)]
+    # Of the step, of the CANCEL once nothing is under way, and of what came after the end.
+    assert kinds == [(RESULT, 1), (CANCEL, 1), (RESULT, 1)]
     assert owner.admin.transactions() == []
     assert owner.queue("work").messages == 0
 
