@@ -13,6 +13,7 @@ from quire.remote.wire.protocol import (
     ADD_HEAD,
     BLOCK,
     CALL,
+    CANCEL,
     COMMIT,
     COMMIT_FRAME,
     CONNECTION,
@@ -41,6 +42,7 @@ class RawStream:
         self.socket = connect(place_of(url, tls), SECONDS)
         self.send(good_hello() if hello is None else hello)
         self.hello: Frame | None = None
+        self.cancelled: list[int] = []  # streams whose CANCEL was answered
         self._streams = count(1)  # of those that `request` makes
         if hello is None:
             self.words(GREETING.size)
@@ -67,9 +69,16 @@ class RawStream:
         return found
 
     def frame(self) -> Bytes:
-        """The next frame of an answer, its head included. Raises EOFError."""
-        head = self.words(HEAD.size)
-        return head + self.words(HEAD.unpack(head)[0])
+        """The next frame of an answer, its head included. Raises EOFError.
+
+        The answers to CANCEL are dropped, and their streams noted.
+        """
+        while True:
+            head = self.words(HEAD.size)
+            length, kind, stream = HEAD.unpack(head)
+            if kind != CANCEL:
+                return head + self.words(length)
+            self.cancelled.append(stream)
 
     def next(self) -> Frame:
         """The next one that is a RESULT; one of another kind has an empty header."""

@@ -97,6 +97,9 @@ def test_an_owner_that_nobody_can_reach(
     place = Path(owner.path) / "run" / "quire.sock"
     with joined.transaction() as txn:
         assert txn.get("work") is not None
+        shared = joined.owner_session.connection._shared
+        assert shared is not None
+        shared.is_over = True  # it is for no more requests
         _replace_by_a_directory(place.parent)
         (place / "file").touch()
         with pytest.raises(ConnectionLost, match=f"process {os.getpid()} owns .* nothing else"):
