@@ -12,6 +12,7 @@ import pytest
 
 from quire.arguments import Bytes
 from quire.calls.signal_safety import as_call
+from quire.calls.wake_up import WakeUp
 from quire.errors import InvalidArgument
 from quire.remote.client import waits
 from quire.remote.client.channel import Channel, StreamEnded
@@ -381,7 +382,7 @@ def test_an_interrupt_of_the_reader_takes_nothing_of_others(store_path: str) -> 
         number, kind = number_of(frame), frame[4]
         if kind == CANCEL:
             owner.send(HEAD.pack(0, CANCEL, number))
-        elif frame.endswith(b"other"):
+        elif bytes(frame).endswith(b"other"):
             held.append(id_frame(number, number))
         else:
             data = b"".join(held) + id_frame(number, number)
@@ -562,7 +563,7 @@ def raised_in_wait(call: Callable[[], None]) -> bool:
     """Return True if what a wait for another thread raises leaves the call."""
     real = waits.wait_for
 
-    def wait_for(*_: object) -> None:
+    def wait_for(wake_up: WakeUp, seconds: float) -> None:
         raise Alarm
 
     waits.wait_for = wait_for
