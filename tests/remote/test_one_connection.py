@@ -79,14 +79,6 @@ def test_all_threads_share_one_connection(joined: Store, monkeypatch: pytest.Mon
     assert joined.queue("q").messages == 0
 
 
-def test_canary_a_role_that_is_not_handed_on(
-    joined: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """MC1: those who wait would wait on though their answers are there."""
-    monkeypatch.setattr(MultiplexedConnection, "_hand_over", lambda _: None)
-    assert not in_threads(moves(joined), 8, 2.0)
-
-
 def test_a_handler_that_puts_while_its_thread_reads(joined: Store) -> None:
     """MC3: its answer comes, and so does that of the call which it has interrupted."""
     ids: list[int] = []
