@@ -240,6 +240,7 @@ def serve(
     tls: Tls | None = None,
     insecure: bool = False,
     users: str | None = None,
+    audit: str | None = None,
     grace: float = 0.0,
     heartbeat: float | None = None,
     say: Callable[[str], None] | None = None,
@@ -252,7 +253,7 @@ def serve(
     names the certificate and key of this server and, as `ca`, the authority of its clients, who
     must have a certificate of it; on loopback `ca` may be left out, and with `insecure` TLS.
     `users`: the file of those who are let in at these ports, each with his rights; `ca` may be left
-    out then. It is read again when it changes.
+    out then. It is read again when it changes. `audit`: a file of what they change and are refused.
     `grace`: seconds that open transactions of clients have to end after the signal, while no
     further ones are begun. `heartbeat`: seconds without a sign of a client at a port, after which
     this process, as the owner, ends its connection (30).
@@ -276,7 +277,8 @@ def serve(
     say = say or _log.info
     grace = check_seconds(grace) if grace else 0.0
     beats = None if heartbeat is None else float(check_seconds(heartbeat))
-    ports = _ports(env, path, listen, _checked_tls(tls), users, insecure=insecure)
+    access = _access(env, users, audit)
+    ports = _ports(env, path, listen, _checked_tls(tls), access, insecure=insecure)
     election = Election(env, path, options, owner="quire serve")
     with closing(ports) if ports is not None else nullcontext(), stop_on_signals() as end:
         with _own_or_join(env, election, create) if wait else election.own(create=create) as store:
@@ -297,10 +299,15 @@ def serve(
         if goes_on and ports is not None:
             has_failed = not _relay_to_others(env, path, ports, end, say, grace)
         if has_failed:
-            raise StoreFailed(
-                f"a write or sync of {path} failed, or its directory was moved or removed: the "
-                "store is let go of; who opens it next, where it is now, recovers it"
-            )
+            raise _let_go(path)
+
+
+def _let_go(path: str) -> StoreFailed:
+    """Return the error of a server whose store has failed."""
+    return StoreFailed(
+        f"a write or sync of {path} failed, or its directory was moved or removed: the store is let"
+        " go of; who opens it next, where it is now, recovers it"
+    )
 
 
 def _ports(
@@ -308,28 +315,31 @@ def _ports(
     path: str,
     listen: Sequence[str],
     tls: Tls | None,
-    users: str | None,
+    access: UserAccess | None,
     *,
     insecure: bool,
 ) -> ServedPorts | None:
     """Bind the ports, before anybody is made to wait. Raises InvalidArgument, RemoteError."""
     if not listen:
-        if tls is not None or insecure or users is not None:
+        if tls is not None or insecure or access is not None:
             raise InvalidArgument("certificates, or none, and users are for a port: give listen")
         return None
     with importing():
         from .remote.ownership.served_ports import ServedPorts
 
-    access = None if users is None else _access(env, users)
     return ServedPorts(env, path, listen, tls, access, insecure=insecure)
 
 
-def _access(env: Env, users: str) -> UserAccess:
-    """Read the file of users. Raises NotFound, InvalidArgument."""
+def _access(env: Env, users: str | None, audit: str | None) -> UserAccess | None:
+    """Read the file of users, if there is one. Raises NotFound, InvalidArgument."""
+    if users is None:
+        if audit is not None:
+            raise InvalidArgument("audit is of users: give users, too")
+        return None
     with importing():
         from .remote.access.user_access import UserAccess
 
-    return UserAccess(env, users)
+    return UserAccess(env, users, audit)
 
 
 def _owned(store: Store) -> SharedStore | None:

@@ -138,3 +138,6 @@ FREE_REFUSALS = 10  # of one address in a minute: more than a person makes by mi
 REFUSALS_SECONDS = 60.0
 REFUSED_PAUSE_SECONDS = 1.0  # for each further client of that address
 MAX_REFUSED_ADDRESSES = 10_000  # some 2 MB
+AUDIT_FILE_BYTES = 10 << 20  # some 50,000 lines
+AUDIT_FILES = 5  # the one that is written, and those before it
+AUDITED_REFUSALS = 100  # of a user in a minute: the others are counted

@@ -23,7 +23,13 @@ from typing import Any, Final, NamedTuple, Protocol
 from quire.arguments import check_name, split_source
 from quire.calls.call_table import CallRow
 from quire.definitions.source_pattern import is_pattern
-from quire.errors import InvalidArgument, NotAllowed, QueueNotFound, TransactionNotFound
+from quire.errors import (
+    InvalidArgument,
+    NotAllowed,
+    QueueNotFound,
+    QuireError,
+    TransactionNotFound,
+)
 
 from .granted_rights import GrantedRights, Need
 from .state_names import is_by_key, name_of_state
@@ -46,6 +52,9 @@ class StoredNames(Protocol):
 
     def has_begun(self, transaction_id: object) -> bool:
         """Return True if the user has begun this open transaction."""
+
+    def note_refusal(self, need: Need) -> None:
+        """A right is missing."""
 
 
 class CallCheck:
@@ -71,30 +80,33 @@ class CallCheck:
         self.rights = rights
         puts = (Need(Right.PUT, NameKind.QUEUE, queue) for queue in self._puts)
         for need in [*self.allowed, *puts]:
-            if not rights.allows(need):
-                raise not_allowed(need)
+            self._require(need, not_allowed)
+
+    def _require(self, need: Need, error: Callable[[Need], QuireError]) -> None:
+        """Raise the error, and note that, where the right is missing."""
+        if not self.rights.allows(need):
+            self._names.note_refusal(need)
+            raise error(need)
+        self.allowed.add(need)
 
     # Names
 
     def need(self, right: Right | None, kind: NameKind, name: str) -> None:
         """Require a right on a name, or on all names that a pattern names."""
-        need = Need(right, kind, name)
-        if not self.rights.allows(need):
-            raise not_allowed(need)
-        self.allowed.add(need)
+        self._require(Need(right, kind, name), not_allowed)
 
     def queue(self, right: Right | None, name: object) -> str:
         """Require a right on what a queue's name, or an alias, stands for (CK3, CK4)."""
         called = check_name(name, "queue")
         own = self._names.own_name(called)
-        need = Need(right, NameKind.QUEUE, called if own is None else own)
-        if not self.rights.allows(need):
-            if self.rights.sees(NameKind.QUEUE, need.name):
-                raise not_allowed(Need(right, NameKind.QUEUE, called))
-            raise no_queue(called)
+
+        def error(need: Need) -> QuireError:
+            is_seen = self.rights.sees(NameKind.QUEUE, need.name)
+            return not_allowed(need._replace(name=called)) if is_seen else no_queue(called)
+
+        self._require(Need(right, NameKind.QUEUE, called if own is None else own), error)
         if own is None:
             raise no_queue(called)
-        self.allowed.add(need)
         return own
 
     def put(self, name: str) -> str:
@@ -143,23 +155,23 @@ class CallCheck:
         """Require a right on the queue that a schedule puts to."""
         queue = self._names.queue_of_schedule(_text(schedule))
         if queue is not None:
-            need = Need(right, NameKind.QUEUE, queue)
-            if not self.rights.allows(need):
-                raise NotAllowed(
+            self._require(
+                Need(right, NameKind.QUEUE, queue),
+                lambda need: NotAllowed(
                     f"this needs the right {need.right and need.right.value} on the queue of"
                     f" schedule {schedule!r:.250}"
-                )
-            self.allowed.add(need)
+                ),
+            )
 
     def transaction(self, right: Right | None, transaction_id: object) -> None:
         """Require a right on the store, but for a transaction that the user has begun."""
-        need = Need(right, NameKind.STORE, _WHOLE_STORE)
-        if self.rights.allows(need):
-            self.allowed.add(need)
-        elif not self._names.has_begun(transaction_id):
-            raise TransactionNotFound(
-                f"no transaction {transaction_id!r:.50} of this user is open: store.admin"
-                ".transactions() lists them"
+        if not self._names.has_begun(transaction_id):
+            self._require(
+                Need(right, NameKind.STORE, _WHOLE_STORE),
+                lambda _: TransactionNotFound(
+                    f"no transaction {transaction_id!r:.50} of this user is open: store.admin"
+                    ".transactions() lists them"
+                ),
             )
 
     def definition(self, right: Right | None, definition: object) -> None:

@@ -32,6 +32,7 @@ from quire.remote.wire.protocol import AWAIT, STEP
 from quire.rows.open_block import check_block
 
 from .call_check import CallCheck, needs_of
+from .granted_rights import Need
 from .shown_results import SHOWN, WHOLE_STORE, UserInForce, owner_of_transaction
 from .users_document import Right
 
@@ -96,9 +97,18 @@ class GuardedStore(StoreObject):
         return self._made(row, arguments)
 
     def _made(self, row: CallRow, arguments: Mapping[str, Any]) -> Any:
-        checked = self._check().check_call(row, arguments)
-        with _hiding(self._user):
-            found = getattr(row.target(self._store), row.name)(**checked)
+        check = self._check()
+        checked = check.check_call(row, arguments)
+        outcome = "done"
+        try:
+            with _hiding(self._user):
+                found = getattr(row.target(self._store), row.name)(**checked)
+        except Exception as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            if row.facts.changes and row.facts.needs:
+                self._user.note_call(row.op, check.allowed, outcome)
         shows = row.facts.shows
         return SHOWN[shows](self._user, checked, found) if shows else found
 
@@ -118,6 +128,10 @@ class GuardedStore(StoreObject):
         """See `StoredNames`."""
         found = self.admin.transactions()
         return any(info.id == transaction_id for info in found)
+
+    def note_refusal(self, need: Need) -> None:
+        """See `StoredNames`."""
+        self._user.note_refusal(need)
 
     # What the server needs beside rows
 
@@ -193,7 +207,7 @@ class GuardedStore(StoreObject):
 
     def decisions(self, decides: DecidesPrepared) -> DecidesPrepared:
         """Return what decides prepared transactions for this user."""
-        return _GuardedDecisions(decides, self._check)
+        return _GuardedDecisions(decides, self._check, self._user)
 
     # Rows
 
@@ -216,15 +230,20 @@ class GuardedStore(StoreObject):
 class _GuardedDecisions:
     """Decisions of prepared transactions, for one user."""
 
-    def __init__(self, decides: DecidesPrepared, check: Callable[[], CallCheck]) -> None:
+    def __init__(
+        self, decides: DecidesPrepared, check: Callable[[], CallCheck], user: UserInForce
+    ) -> None:
         self._decides = decides
         self._check = check
+        self._user = user
 
     def add(self, xid: str, transaction: Any, placing: Any) -> int:
         return self._decides.add(xid, transaction, placing)
 
     def answer(self, decision: Any, header: Any) -> Iterator[Any]:
-        self._check().check_call(_PREPARE, {})
+        check = self._check()
+        check.check_call(_PREPARE, {})
+        self._user.note_call(f"prepared.{decision.value}", check.allowed, "begun")
         return self._decides.answer(decision, header)
 
 

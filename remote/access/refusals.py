@@ -1,10 +1,10 @@
 """Clients that were not let in, by their address: slowed down, and logged once a minute.
 
-RF1. Of an address from which `FREE_REFUSALS` clients were refused in a minute, each further client
+WT1. Of an address from which `FREE_REFUSALS` clients were refused in a minute, each further client
     waits `REFUSED_PAUSE_SECONDS` before its handshake begins, for the rest of that minute. Nobody
     is locked out by it: others may come from the same address.
-RF2. The log has the first refusal of an address at once, and each minute how many more there were.
-RF3. No more than `MAX_REFUSED_ADDRESSES` are remembered: with more, those of the oldest go.
+WT2. The log has the first refusal of an address at once, and each minute how many more there were.
+WT3. No more than `MAX_REFUSED_ADDRESSES` are remembered: with more, those of the oldest go.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Refusals:
             _log.warning("a client at %s is refused: %s", address, why)
 
     def pause_of(self, address: str) -> float:
-        """Return the seconds that a client at the address waits for its handshake (RF1)."""
+        """Return the seconds that a client at the address waits for its handshake (WT1)."""
         with self._guard:
             found = self._by_address.get(address)
         return REFUSED_PAUSE_SECONDS if found and found.count >= FREE_REFUSALS else 0.0
 
     def look(self, now: float) -> None:
-        """Forget what is a minute ago (RF2)."""
+        """Forget what is a minute ago (WT2)."""
         with self._guard:
             while self._by_address:
                 address, found = next(iter(self._by_address.items()))

@@ -5,7 +5,7 @@ A row says what its result consists of (`Facts.shows`), by a name of `SHOWN`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
@@ -26,6 +26,12 @@ class UserInForce(Protocol):
     @property
     def rights(self) -> GrantedRights:
         """The rights of this moment."""
+
+    def note_call(self, call: str, needs: Iterable[Need], outcome: str) -> None:
+        """Have a call that changes something in the audit log."""
+
+    def note_refusal(self, need: Need) -> None:
+        """Have a refusal in the audit log."""
 
 
 WHOLE_STORE: Final = Need(Right.ADMIN, NameKind.STORE, "*")

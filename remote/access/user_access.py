@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
 
 from quire.env import Env
 from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument, NotAllowed
 from quire.remote.limits import USERS_LOOK_SECONDS
 
-from .granted_rights import GrantedRights
+from .audit_log import AuditLog
+from .granted_rights import GrantedRights, Need
 from .guarded_store import GuardedStore
 from .refusals import Refusals
 from .tokens import UserToken
@@ -37,20 +38,53 @@ _REFUSED: Final = (
 )
 
 
+class AdmittedClient(Protocol):
+    """The connection of a client that is to be let in."""
+
+    def certificate_names(self) -> list[str]:
+        """Return the names in a certificate that is trusted."""
+
+    def address(self) -> str:
+        """Return the host of the client."""
+
+    def cut(self) -> None:
+        """End the connection."""
+
+
 class AdmittedUser:
     """A user as one connection has him: in force until that, or his admission, ends."""
 
-    __slots__ = ("__weakref__", "_cut", "certificate", "key_id", "name", "rights")
+    __slots__ = (
+        "__weakref__", "_address", "_audit", "_cut", "certificate", "key_id", "name", "rights",
+    )  # fmt: skip
 
     def __init__(
-        self, name: str, cut: Callable[[], None], key_id: str | None, certificate: str | None
+        self,
+        name: str,
+        client: AdmittedClient,
+        audit: AuditLog | None,
+        *,
+        key_id: str | None = None,
+        certificate: str | None = None,
     ) -> None:
-        """`key_id`, `certificate`: by which he came. `cut`: ends the connection."""
+        """`key_id`, `certificate`: by which he came."""
         self.name: Final = name
         self.rights = _NO_RIGHTS
         self.key_id: Final = key_id
         self.certificate: Final = certificate
-        self._cut = cut
+        self._cut = client.cut
+        self._address = client.address()
+        self._audit = audit
+
+    def note_call(self, call: str, needs: Iterable[Need], outcome: str) -> None:
+        """Have a call that changes something in the audit log, if there is one."""
+        if self._audit is not None:
+            self._audit.note_call(self.name, self._address, call, needs, outcome)
+
+    def note_refusal(self, need: Need) -> None:
+        """Have a refusal in the audit log, if there is one."""
+        if self._audit is not None:
+            self._audit.note_refusal(self.name, self._address, str(need))
 
     def end(self) -> None:
         """Have no rights any more, and no connection."""
@@ -92,8 +126,11 @@ class UsersInForce:
 class UserAccess:
     """The users of one server. `look` is for one thread, the rest for any."""
 
-    def __init__(self, env: Env, path: str) -> None:
-        """Read the file. Raises NotFound, InvalidArgument for one that cannot be used."""
+    def __init__(self, env: Env, path: str, audit: str | None = None) -> None:
+        """Read the file. Raises NotFound, InvalidArgument for one that cannot be used.
+
+        `audit`: the file of the audit log.
+        """
         self._env = env
         self._file: Final = UsersFile(env, path)
         self._version = self._file.version()
@@ -102,56 +139,49 @@ class UserAccess:
         self._guard = Lock()  # of what follows
         self._admitted = weakref.WeakSet[AdmittedUser]()
         self._refusals: Final = Refusals()
+        self._audit = None if audit is None else AuditLog(env, audit)
 
     # Admission (UA1)
 
-    def admit(
-        self,
-        token: object,
-        certificate_names: Iterable[str],
-        store: Any,
-        cut: Callable[[], None],
-        address: str,
-    ) -> GuardedStore:
+    def admit(self, token: object, client: AdmittedClient, store: Any) -> GuardedStore:
         """Return the store for whoever has this token, or certificate. Raises NotAllowed.
 
-        `store`: a `ServedStore`. `cut`: ends the connection, once the user is to go. `address`:
-        where the client is.
+        `store`: a `ServedStore`.
         """
         try:
-            return self._admit(token, certificate_names, store, cut)
+            return self._admit(token, client, store)
         except NotAllowed as error:
+            address = client.address()
             self._refusals.note(address, self._env.monotonic(), str(error))
+            if self._audit is not None:
+                self._audit.note_refusal("", address, "admission")
             raise
 
     def pause_of(self, address: str) -> float:
         """Return the seconds that a client at the address waits for its handshake."""
         return self._refusals.pause_of(address)
 
-    def _admit(
-        self,
-        token: object,
-        certificate_names: Iterable[str],
-        store: Any,
-        cut: Callable[[], None],
-    ) -> GuardedStore:
-        user = self._user_of(token, certificate_names, cut)
+    def close(self) -> None:
+        """Let go of the audit log."""
+        if self._audit is not None:
+            self._audit.close()
+
+    def _admit(self, token: object, client: AdmittedClient, store: Any) -> GuardedStore:
+        user = self._user_of(token, client)
         with self._guard:
             self._admitted.add(user)
         user.rights = self._users.rights_of(user.name)  # after that: no change is missed
         self._check_locked(user.name)
         return GuardedStore(store, user)
 
-    def _user_of(
-        self, token: object, certificate_names: Iterable[str], cut: Callable[[], None]
-    ) -> AdmittedUser:
+    def _user_of(self, token: object, client: AdmittedClient) -> AdmittedUser:
         if token is not None:
             name, key_id = self._user_by_token(token)
-            return AdmittedUser(name, cut, key_id, None)
-        found = self._users.user_named(certificate_names)
+            return AdmittedUser(name, client, self._audit, key_id=key_id)
+        found = self._users.user_named(client.certificate_names())
         if found is None:
             raise NotAllowed(_REFUSED)
-        return AdmittedUser(found[0], cut, None, found[1])
+        return AdmittedUser(found[0], client, self._audit, certificate=found[1])
 
     def _user_by_token(self, text: object) -> tuple[str, str]:
         """Return the user of a token and its key id (TO2)."""

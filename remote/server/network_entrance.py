@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -54,15 +54,11 @@ _TLS_ONLY: Final = (
 class AdmitsUsers(Protocol):
     """The users of a server: see `quire.remote.access.user_access`."""
 
-    def admit(
-        self,
-        token: object,
-        certificate_names: Iterable[str],
-        store: Any,
-        cut: Callable[[], None],
-        address: str,
-    ) -> Any:
+    def admit(self, token: object, client: Any, store: Any) -> Any:
         """Return the store for whoever that is. Raises NotAllowed."""
+
+    def close(self) -> None:
+        """Nobody is let in any more."""
 
     def pause_of(self, address: str) -> float:
         """Return the seconds that a client at the address waits for its handshake."""
@@ -195,6 +191,8 @@ class NetworkEntrance:
             close(handshake.connection)
         for _, plain in self._put_off:
             close(plain)
+        if self.access is not None:
+            self.access.close()
         self.abandon()
 
     def abandon(self) -> None:

@@ -366,10 +366,7 @@ class StoreServer:
         store: ServedStore = self._store
         undecided: PreparedDecisions = self._undecided
         if connection.access is not None:
-            token, names = hello.get("token"), connection.certificate_names()
-            store = connection.access.admit(
-                token, names, store, connection.cut, connection.address()
-            )
+            store = connection.access.admit(hello.get("token"), connection, store)
             undecided = store.decisions(undecided)  # type: ignore[attr-defined]
         if hello.get("epoch") not in (None, self.epoch):
             raise ConnectionLost("the store was opened again since: open it here again too")

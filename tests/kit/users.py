@@ -48,12 +48,16 @@ class Users:
 
 @contextmanager
 def serving_users(
-    owner: Store, users: Users, tls: Tls | None = None, ports: Sequence[str] = ("localhost:0",)
+    owner: Store,
+    users: Users,
+    tls: Tls | None = None,
+    ports: Sequence[str] = ("localhost:0",),
+    audit: Path | None = None,
 ) -> Iterator[str]:
     """Serve an owned store to users at a port of this machine; its URL."""
     assert isinstance(owner, SharedStore)
     places = places_to_listen(ports, tls, insecure=True, has_users=True)
-    access = UserAccess(OsEnv(), users.file.path)
+    access = UserAccess(OsEnv(), users.file.path, None if audit is None else str(audit))
     with closing(NetworkEntrance(places, access)) as entrance:
         server = owner.share(OsEnv())
         entrance.let_in(lambda channel: server.let_in(channel, entrance.access))

@@ -400,7 +400,7 @@ def test_transactions_are_named_by_their_user(owner: Store, url: str, users: Use
 def test_clients_of_an_address_with_many_wrong_tokens_are_slowed_and_logged(
     url: str, users: Users, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After some in a minute each waits before its handshake; the log has one line (RF1, RF2)."""
+    """After some in a minute each waits before its handshake; the log has one line (WT1, WT2)."""
     pauses: list[float] = []
     pause_of = Refusals.pause_of
 
@@ -418,7 +418,7 @@ def test_clients_of_an_address_with_many_wrong_tokens_are_slowed_and_logged(
 
 
 def test_refusals_are_counted_by_the_minute_and_address(caplog: pytest.LogCaptureFixture) -> None:
-    """Ten thousand of one address are two lines; too many addresses are forgotten (RF3)."""
+    """Ten thousand of one address are two lines; too many addresses are forgotten (WT3)."""
     refusals = Refusals()
     for n in range(10_000):
         refusals.note("192.0.2.1", n / 1000, "why")

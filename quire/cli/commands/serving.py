@@ -30,6 +30,7 @@ def _serve(options: argparse.Namespace) -> None:
         tls=_tls_of(options),
         insecure=options.insecure,
         users=options.users,
+        audit=options.audit,
         grace=options.grace,
         heartbeat=options.heartbeat,
         say=lambda line: print(line, flush=True),
@@ -158,6 +159,11 @@ COMMANDS: Final = (
                 "--users",
                 metavar="FILE",
                 help="let in its users alone, each with his rights (quire user makes it)",
+            ),
+            argument(
+                "--audit",
+                metavar="FILE",
+                help="write down what these users change, and what they are refused",
             ),
             argument("--insecure", action="store_true", help="listen on loopback without TLS"),
             argument(
