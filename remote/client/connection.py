@@ -36,7 +36,7 @@ from quire.limits import (
     JOIN_SECONDS,
 )
 from quire.remote.limits import HELLO_SECONDS, MAX_IDLE_CHANNELS, MAX_WAIT_SECONDS
-from quire.remote.wire.address import place_of
+from quire.remote.wire.address import TcpPlace, place_of
 from quire.remote.wire.protocol import Header, Role, field
 from quire.remote.wire.sockets import now, tells_of_unread
 
@@ -310,7 +310,9 @@ class OwnerConnection:
             connection.abandon()
 
     def _hello(self, role: Role) -> Header:
+        is_beating = role is Role.WORK and isinstance(self._place, TcpPlace)  # (HB1)
         return {
+            **({"heartbeats": True} if is_beating else {}),
             **({} if self._token is None else {"token": self._token.text}),
             "op": "hello",
             "role": role.value,

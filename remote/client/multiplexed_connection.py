@@ -37,6 +37,7 @@ from quire.calls.errand import current
 from quire.calls.wake_up import WakeUp
 from quire.env.interpreter import Lock, numbers_from
 from quire.errors import ConnectionLost, RemoteError
+from quire.libraries.late_imports import importing
 from quire.remote.limits import BACKLOG_PAUSE_SECONDS, JOIN_BYTES, LAST_STREAM
 from quire.remote.wire.address import Endpoint
 from quire.remote.wire.protocol import (
@@ -188,6 +189,7 @@ class MultiplexedConnection:
         self.moved_at = 0.0  # when the latest part of a frame came or went that was not whole
         self._closed = False
         self._new_number = numbers_from(1)
+        self._end_heartbeat: Callable[[], None] = lambda: None
         self._wire = WireConnection(WireSide.CLIENT)
         self._queue: deque[tuple[list[Bytes], StreamInbox | None]] = deque()  # not sent whole
         self._unsent: list[memoryview] = []  # of the first in it, by the holder of `_sending`
@@ -208,12 +210,23 @@ class MultiplexedConnection:
             self._tells_all = not hasattr(self._socket, "has_unread")  # to a poll
             begin(self)
             self.hello = self._greet(hello, seconds)
+            self._end_heartbeat = self._begin_heartbeat()
         except (OSError, EOFError) as error:
             self.close()
             raise _not_greeted(error, seconds) from None
         except BaseException:
             self.close()
             raise
+
+    def _begin_heartbeat(self) -> Callable[[], None]:
+        """Begin what the owner demands of connections from other machines; return what ends it."""
+        seconds = self.hello.get("heartbeat_seconds")
+        if not isinstance(seconds, float) or not seconds > 0:
+            return self._end_heartbeat
+        with importing():
+            from .heartbeat import begin_heartbeat
+
+        return begin_heartbeat(self, seconds)
 
     def _greet(self, hello: Header, seconds: float) -> Header:
         """Return the owner's answer to the hello."""
@@ -605,6 +618,10 @@ class MultiplexedConnection:
                 self.await_news(inbox, until)
         return True
 
+    def is_answered(self, seconds: float) -> bool:
+        """Return True if the owner answers a PING within so many seconds."""
+        return self.answers(StreamInbox(), seconds)
+
     def answers(self, inbox: StreamInbox, seconds: float) -> bool:
         """Return True if the owner answers within so many seconds, the inbox's caller or a ping."""
         number = self._new_ping()
@@ -662,6 +679,7 @@ class MultiplexedConnection:
     def close(self) -> None:
         """End the connection, and close its socket once nobody uses it (MC7). By anybody."""
         self._closed = True
+        self._end_heartbeat()
         self.cut()
         self._close_if_unused()
 

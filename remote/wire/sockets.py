@@ -6,8 +6,8 @@ SO2. `send_all` sends all of the parts or raises; parts that are long are not co
 SO3. A socket is its process' alone: a child that is forked, at whatever moment, closes its copy. So
     whoever is at the other end sees the end of the process that it talks to.
 SO4. A machine that is gone, or cannot be reached any more, ends its connections here within
-    `HEARTBEAT_SECONDS`, whether or not anything is sent: its system answers for it, so a process
-    that is only busy is not taken for gone.
+    `HEARTBEAT_SECONDS`, whether or not anything is sent: its system answers for it. Clients give
+    signs of themselves, too (HB1).
 """
 
 from __future__ import annotations
