@@ -227,7 +227,7 @@ def test_a_half_open_connection_holds_its_messages_for_the_heartbeat_alone(
 
 @secure_or_not
 def test_a_client_that_does_other_work_keeps_its_connection(owner: Store, secure: bool) -> None:
-    """It makes no call for longer than the heartbeat's time, and its transaction goes on."""
+    """It makes no call for longer than the heartbeat's time, and its transaction goes on (HB1)."""
     seconds = 1.5
     owner.create_queue("jobs", kind="work")
     owner.put("jobs", b"held")
@@ -243,7 +243,7 @@ def test_a_client_that_does_other_work_keeps_its_connection(owner: Store, secure
 
 
 def test_who_waits_learns_that_its_server_is_gone(owner: Store) -> None:
-    """What the server sends is dropped: the get goes on at the server that answers."""
+    """What the server sends is dropped: the get goes on at the server that answers (HB2)."""
     owner.create_queue("jobs", kind="work")
     found: list[bytes] = []
     with (
