@@ -107,6 +107,12 @@ def _transactions(user: UserInForce, arguments: CallValues, found: Any) -> Any:
     ]
 
 
+def _transaction(user: UserInForce, arguments: CallValues, found: Any) -> Any:
+    """A transaction that the user may look at; one of the user's own in the user's words."""
+    words = _own_words(user, found.owner)
+    return found if words is None else replace(found, owner=words)
+
+
 SHOWN: Final[Mapping[str, Show]] = {
     "queues": _queues,
     "queue_names": _queue_names,
@@ -116,4 +122,5 @@ SHOWN: Final[Mapping[str, Show]] = {
     "states": _states,
     "keys": _keys,
     "transactions": _transactions,
+    "transaction": _transaction,
 }

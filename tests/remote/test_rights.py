@@ -274,6 +274,7 @@ def test_transactions_are_seen_and_ended_by_who_began_them(filled: Store) -> Non
         txn.put("orders", b"1")
     [info] = anna.admin.transactions()
     assert (info.id, info.owner) == (hers.id, "a 1")
+    assert anna.admin.transaction(hers.id).owner == "a 1"
     for other in (own.id, his.id, 10**9):
         for call in (anna.admin.abort, anna.admin.transaction):
             with pytest.raises(TransactionNotFound, match="of this user is open"):

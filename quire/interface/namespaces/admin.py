@@ -175,7 +175,7 @@ class Admin(Subject, path="admin"):
         One of a joined store is listed from the first request that reaches the owner.
         """
 
-    @look(of_one_owner=True, needs="admin transaction:transaction_id")
+    @look(of_one_owner=True, needs="admin transaction:transaction_id", shows="transaction")
     def transaction(self, transaction_id: int) -> TransactionInfo:
         """One open transaction, by its id in `transactions`. Raises TransactionNotFound."""
 
