@@ -107,6 +107,7 @@ def filled(owner: Store) -> Store:
     """A store with one of each."""
     for name in ("orders", "bills", "dead", "replies"):
         owner.create_queue(name)
+    owner.create_queue("known", dedup_count=10)
     owner.create_queue("news", kind="topic")
     owner.subscribe("news", "reader")
     owner.admin.create_alias("alias", "orders")
@@ -347,7 +348,27 @@ def enter(store: Any) -> None:
         txn.enter("theirs", 9)
 
 
+def put_in_transaction(store: Any) -> None:
+    """Put among puts that are allowed."""
+    with store.transaction() as txn:
+        txn.put("bills", b"x")
+        txn.put("orders", b"x")
+
+
 DETOURS: dict[str, tuple[str, Callable[[Any], object]]] = {
+    "a put": ("browse queue:orders", lambda s: s.put("orders", b"x")),
+    "a put with a header": ("browse queue:orders", lambda s: s.put("orders", b"x", group=1)),
+    "a put in a transaction": ("put queue:bills; browse queue:orders", put_in_transaction),
+    "many puts": ("browse queue:orders", lambda s: s.put_many("orders", [b"x"] * 3)),
+    "a put of a stream": ("browse queue:orders", lambda s: s.put_stream("orders", [b"x" * 9])),
+    "a put with a request id": (
+        "browse queue:known",
+        lambda s: s.put("known", b"x", request_id="1"),
+    ),
+    "many puts with request ids": (
+        "browse queue:known",
+        lambda s: s.put_many("known", [b"x"] * 2, request_ids=["1", "2"]),
+    ),
     "an alias to it": ("put alias:*; put queue:alias", lambda s: s.put("alias", b"x")),
     "an alias of one's own": (
         "manage alias:*; put,get queue:mine",

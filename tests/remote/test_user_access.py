@@ -323,6 +323,23 @@ def test_a_certificate_stands_for_a_user(owner: Store, users: Users) -> None:
         eventually(is_refused)
 
 
+def test_locking_ends_a_get_that_waits_over_tls(owner: Store, users: Users) -> None:
+    """As without TLS."""
+    server, client = certificates()
+    owner.create_queue("orders")
+    with (
+        serving_users(owner, users, server) as url,
+        quire.open(url, tls=client, token=token_of(users)) as store,
+    ):
+        waiting = threading.Thread(target=lambda: raises(lambda: store.get("orders", SECONDS)))
+        waiting.start()
+        eventually(owner.admin.transactions)
+        users.grant("anna", "get queue:orders", locked=True)
+        waiting.join(SECONDS)
+        assert not waiting.is_alive()
+        eventually(lambda: owner.admin.transactions() == [])
+
+
 def test_with_users_no_certificate_of_clients_is_demanded(owner: Store, users: Users) -> None:
     """Beyond this machine too; a token goes over TLS."""
     server, client = certificates()
