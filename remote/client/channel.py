@@ -48,9 +48,9 @@ from quire.reports.info import TransactionState
 from . import waits
 from .multiplexed_connection import (
     NOBODY_WAITS,
-    Frames,
     InvalidRequest,
     MultiplexedConnection,
+    RequestFrames,
     StreamEnded,
     StreamInbox,
     cancellation,
@@ -85,7 +85,7 @@ class Channel:
         self.transaction_state: TransactionState | None = None  # as the latest answer said
         self.taken = 0  # puts of the transaction, as the latest error said
         self._is_call = False  # neither a put nor of a transaction
-        self._before: Frames | None = None  # what goes out with the next request, before it
+        self._before: RequestFrames | None = None  # what goes out with the next request, before it
         self.inbox = StreamInbox()
         self._asks_first = asks_first
         self._is_checked = asks_first  # something is to be done before each request
@@ -149,7 +149,7 @@ class Channel:
         return frames
 
     def exchange(
-        self, frames: Frames, wait: float | None = None, *, strictly: bool = True
+        self, frames: RequestFrames, wait: float | None = None, *, strictly: bool = True
     ) -> Bytes:
         """Send a short request; its answer, which is one frame.
 
@@ -170,12 +170,12 @@ class Channel:
             self.taken = taken if type(taken) is int else 0
             raise_error(header)
 
-    def precede(self, frames: Frames) -> None:
+    def precede(self, frames: RequestFrames) -> None:
         """Send frames without answer with the next request: so both wake the owner once."""
         self._before = frames
         self._is_checked = True
 
-    def tell(self, frames: Frames) -> None:
+    def tell(self, frames: RequestFrames) -> None:
         """Send what has no answer. Raises StreamEnded."""
         self._exchange(frames, None, True, False)
 
@@ -199,7 +199,7 @@ class Channel:
         self.broken = True
         return StreamEnded("the owner's answer is of another kind", RequestProgress.SENT)
 
-    def _checked(self, frames: Frames) -> Frames:
+    def _checked(self, frames: RequestFrames) -> RequestFrames:
         """Return a request, with what goes before it. Raises StreamEnded if it cannot be sent."""
         if self.broken:
             raise StreamEnded("the connection was broken before", RequestProgress.UNSENT)
@@ -219,7 +219,7 @@ class Channel:
         return both
 
     def _exchange(
-        self, frames: Frames, wait: float | None, strictly: bool, is_answered: bool = True
+        self, frames: RequestFrames, wait: float | None, strictly: bool, is_answered: bool = True
     ) -> Bytes:
         """Send a request, and wait for a frame of its answer, or until it is sent.
 
@@ -312,7 +312,7 @@ class Channel:
         event = cancellation() or OwnerEvent.LATE
         raise StreamEnded(words, RequestProgress.UNSENT, event)
 
-    def _answer(self, frames: Frames, wait: float | None, strictly: bool) -> list[Frame]:
+    def _answer(self, frames: RequestFrames, wait: float | None, strictly: bool) -> list[Frame]:
         found = [self._frame(self._exchange(frames, wait, strictly))]
         while found[-1].header.get("more") is True:
             found.append(self._frame(self._next_of_answer(wait, strictly)))

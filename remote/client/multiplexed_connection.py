@@ -71,7 +71,7 @@ NOBODY_WAITS: Final = "nobody waits for an answer any more"
 _IN, _OUT = select.POLLIN, select.POLLOUT
 _stream_of: Final = STREAM.unpack_from
 
-Frames = Callable[[int], Sequence[Bytes]]
+RequestFrames = Callable[[int], Sequence[Bytes]]
 """A request: by the number of its stream, its frames in parts."""
 
 
@@ -269,7 +269,7 @@ class MultiplexedConnection:
 
     # Sending (MC4)
 
-    def send(self, frames: Frames, inbox: StreamInbox) -> None:
+    def send(self, frames: RequestFrames, inbox: StreamInbox) -> None:
         """Send a request, or queue what does not go out at once; begin its stream if it has none.
 
         Raises OSError, and InvalidRequest for what `frames` raises.
@@ -395,7 +395,7 @@ class MultiplexedConnection:
     # Requests, and reading (MC1)
 
     def exchange(
-        self, frames: Frames, inbox: StreamInbox, until: float, left: float
+        self, frames: RequestFrames, inbox: StreamInbox, until: float, left: float
     ) -> Bytes | None:
         """Send a request, and return a frame: `send` and `await_frame` in one.
 

@@ -21,7 +21,7 @@ from quire.remote.limits import MAX_WAIT_SECONDS
 waiter: Final = get_ident  # the number of who waits here, one thing at a time: the thread's
 
 
-class Poller(Protocol):
+class WaitedSocket(Protocol):
     """A socket that is waited for, and a way to end the wait."""
 
     @property
@@ -34,7 +34,7 @@ def is_own(other: object) -> bool:
     return other == get_ident()
 
 
-def poll_for(poller: Poller, seconds: float) -> list[tuple[int, int]]:
+def poll_for(poller: WaitedSocket, seconds: float) -> list[tuple[int, int]]:
     """Return what the poller finds within so many seconds."""
     return waiting(poller.poll.poll, 1000 * min(seconds, MAX_WAIT_SECONDS))
 

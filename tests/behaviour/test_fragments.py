@@ -24,7 +24,7 @@ from quire.limits import MAX_LTDS_BLOCK_BYTES
 from quire.ltds import LtdsWriter, new_id
 from quire.remote import JoinedStore
 from quire.remote.client.channel import Channel
-from quire.remote.client.multiplexed_connection import Frames
+from quire.remote.client.multiplexed_connection import RequestFrames
 from quire.remote.limits import SEND_AHEAD_BYTES, TELL_BYTES
 from tests.behaviour.forms import JOINED, AnyStore
 from tests.kit.waiting import eventually
@@ -60,7 +60,7 @@ def requests(joined: JoinedStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[l
         seen.append(header["op"])
         return real(self, header, *rest, **options)
 
-    def exchange(self: Channel, frames: Frames, *rest: Any, **options: Any) -> Bytes:
+    def exchange(self: Channel, frames: RequestFrames, *rest: Any, **options: Any) -> Bytes:
         seen.append("exchange")
         return real_exchange(self, frames, *rest, **options)
 
@@ -170,7 +170,7 @@ def test_the_first_puts_of_many_queues_are_told_together(
     told: list[int] = []
     real = Channel.tell
 
-    def tell(self: Channel, frames: Frames) -> None:
+    def tell(self: Channel, frames: RequestFrames) -> None:
         def counted(stream: int) -> Sequence[Bytes]:
             parts = frames(stream)
             told.append(sum(map(len, parts)))

@@ -6,7 +6,6 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -39,13 +38,6 @@ from .scripted_owner import Putting, ScriptedOwner, answer_all, id_frame, number
 
 SHORT = 0.05
 LONG = 1000.0
-
-
-@pytest.fixture
-def silent(store_path: str) -> Iterator[ScriptedOwner]:
-    """An owner that answers nothing by itself."""
-    with ScriptedOwner(store_path) as owner:
-        yield owner
 
 
 def pinged(owner: ScriptedOwner, frame: Bytes) -> None:

@@ -43,13 +43,6 @@ def put_frame(stream: int, payload: bytes = b"x") -> bytes:
 
 
 @pytest.fixture
-def silent(store_path: str) -> Iterator[ScriptedOwner]:
-    """An owner that answers nothing by itself."""
-    with ScriptedOwner(store_path) as owner:
-        yield owner
-
-
-@pytest.fixture
 def answering(store_path: str) -> Iterator[ScriptedOwner]:
     """An owner that answers at once."""
     with ScriptedOwner(store_path, answer_all) as owner:
@@ -509,7 +502,7 @@ def test_a_handler_s_call_within_the_reader_s_takes_its_frames(silent: ScriptedO
         """As a handler that comes in the wait does."""
         real = waits.poll_for
 
-        def poll_for(poller: waits.Poller, seconds: float) -> list[tuple[int, int]]:
+        def poll_for(poller: waits.WaitedSocket, seconds: float) -> list[tuple[int, int]]:
             waits.poll_for = real
             in_handler()
             return real(poller, seconds)
