@@ -3,7 +3,8 @@
 NE1. A connection reaches who serves it once its client has shaken hands, and shown a certificate of
     the authority that the server demands. Until then it costs no thread: one of its own does all.
 NE2. `MAX_HANDSHAKES` may be under way; the oldest gives way to the next. One that takes longer
-    than `HANDSHAKE_SECONDS` is ended, and so is a connection without a hello after as long again.
+    than `HANDSHAKE_SECONDS` is ended, and so is a connection without a hello after as long again,
+    or once so many have come after it.
 NE3. Beyond this machine a port is served over TLS only, with certificates of clients or with users.
 NE4. Files of certificates are read again when they have changed. Where they cannot be used then,
     those before stay in use, and the log says why.
@@ -243,9 +244,7 @@ class NetworkEntrance:
                 break
             self._drop(fd)
         while self._without_hello and self._without_hello[0][0] <= now:
-            connection = self._without_hello.popleft()[1]
-            if not connection.is_admitted:
-                connection.cut()
+            self._end_without_hello()
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -337,6 +336,14 @@ class NetworkEntrance:
             close(connection)
             return
         self._without_hello.append((time.monotonic() + HANDSHAKE_SECONDS, adopted))
+        if len(self._without_hello) > MAX_HANDSHAKES:
+            self._end_without_hello()
+
+    def _end_without_hello(self) -> None:
+        """Look no more at the oldest connection, which is ended if there was no hello on it."""
+        connection = self._without_hello.popleft()[1]
+        if not connection.is_admitted:
+            connection.cut()
 
     def _drop(self, fd: int) -> None:
         handshake = self._handshakes.pop(fd)

@@ -213,6 +213,17 @@ def test_many_handshakes_are_bounded_and_others_are_served(owner: Store, limits:
         assert threading.active_count() <= threads + 4
 
 
+def test_connections_without_a_hello_are_bounded(owner: Store, limits: Limits) -> None:
+    """The oldest that says nothing gives way once so many have come; who is let in stays (NE2)."""
+    limits(MAX_HANDSHAKES=8, HANDSHAKE_SECONDS=1e6)
+    with listening(owner) as entrance, quire.open(entrance.urls[0]) as store, ExitStack() as stack:
+        mute = [stack.enter_context(closing(dial(entrance))) for _ in range(20)]
+        assert rest_of(mute[0]) == b""
+        assert store.queues() == []
+        with quire.open(entrance.urls[0]) as other:
+            assert other.queues() == []
+
+
 def test_a_frame_of_10_gigabytes_is_only_claimed(owner: Store) -> None:
     """Before the hello nothing longer than one is taken: the connection ends with words."""
     with listening(owner) as entrance, closing(dial(entrance)) as connection:
