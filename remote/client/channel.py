@@ -240,7 +240,7 @@ class Channel:
             if is_answered:
                 data = connection.exchange(frames, inbox, until, patience)
             else:
-                connection.send(frames, inbox)
+                data = connection.send(frames, inbox)
             if data is None:
                 data = self._wait_on(until, patience, is_strict, is_answered)
             if errand is not None:

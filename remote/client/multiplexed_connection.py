@@ -269,10 +269,11 @@ class MultiplexedConnection:
 
     # Sending (MC4)
 
-    def send(self, frames: RequestFrames, inbox: StreamInbox) -> None:
+    def send(self, frames: RequestFrames, inbox: StreamInbox) -> Bytes | None:
         """Send a request, or queue what does not go out at once; begin its stream if it has none.
 
-        Raises OSError, and InvalidRequest for what `frames` raises.
+        Return None as long as a part of it is not sent. Raises OSError, and InvalidRequest for what
+        `frames` raises.
         """
         try:
             with self._sending:
@@ -296,6 +297,7 @@ class MultiplexedConnection:
         finally:
             if self._queue or self._closed:
                 self._flush()
+        return b"" if inbox.is_sent else None
 
     def _queue_request(self, parts: Sequence[Bytes], inbox: StreamInbox) -> None:
         inbox.is_sent = False
