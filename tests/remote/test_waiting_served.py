@@ -57,7 +57,7 @@ class Waiters:
     @property
     def tries(self) -> int:
         """How often gets were tried that had waited."""
-        gets = self.server._waiting_gets
+        gets = self.server._requests.waiting_gets
         return 0 if gets is None else gets.tries
 
 
@@ -288,13 +288,13 @@ def test_the_next_get_waits_before_the_first_is_noted(
 ) -> None:
     """A connection whose get another thread has answered may have the next one put aside first."""
     server, late = waiters.server, list[Callable[[], None]]()
-    post = server._post
+    post = server._requests.post
 
     def post_late(errand: Callable[[], None]) -> None:
-        is_note = getattr(errand, "func", None) == server._note_tried
+        is_note = getattr(errand, "func", None) == server._requests.note_tried
         (late.append if is_note else post)(errand)
 
-    monkeypatch.setattr(server, "_post", post_late)
+    monkeypatch.setattr(server._requests, "post", post_late)
     stream = waiters.wait(get_many("work", LONG))
     waiters.owner.put("work", b"1")
     assert has_message(stream.next())
@@ -304,7 +304,7 @@ def test_the_next_get_waits_before_the_first_is_noted(
     for errand in late:
         post(errand)
     eventually(lambda: waiters.waiting == 1)
-    [second] = server._all_gets()
+    [second] = server._requests.all_gets()
     assert second.requester.get is second  # so the end of its client, and the close, find it
     stream.close()
     eventually(lambda: waiters.waiting == 0)
@@ -380,9 +380,9 @@ def test_chosen_messages_wait_in_a_thread(waiters: Waiters) -> None:
     """Whichever comes next is waited for without one; a message that is chosen is not."""
     waiters.owner.create_queue("ranked", kind="work", order="priority")
     waiters.wait(get_many("work", LONG))
-    assert not waiters.server._waiters
+    assert not waiters.server._requests.waiters
     chosen = waiters.wait(get_many("ranked", LONG, where={"priority": 5}))
-    assert len(waiters.server._waiters) == 1
+    assert len(waiters.server._requests.waiters) == 1
     waiters.owner.put("ranked", b"x")
     waiters.owner.put("ranked", b"y", priority=5)
     assert has_message(chosen.next())
