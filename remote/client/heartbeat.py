@@ -23,11 +23,11 @@ class Beating(Protocol):
 
     @property
     def ended(self) -> Exception | None:
-        """Why it has ended, if it has."""
+        """The error that has ended it, if one has."""
 
     @property
     def moved_at(self) -> float:
-        """When the latest part of a long frame came or went."""
+        """The time at which the latest part of a long frame came or went."""
 
     def is_answered(self, seconds: float) -> bool:
         """Return True if the owner answers a PING within so many seconds."""
@@ -50,5 +50,5 @@ def _beat(found: Callable[[], Beating | None], seconds: float, stop: WakeUp) -> 
             return
         began = monotonic()
         if not connection.is_answered(seconds) and connection.moved_at < began:
-            connection.cut()
+            connection.cut()  # (HB2)
         del connection  # (HB3)
