@@ -25,7 +25,16 @@ RELEASES = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")  # the last one of each that is 
 OLDEST = RELEASES[0]
 FIRST_FEATURE = "batch reads and writes"
 # What Quire itself needs; PySpark and what it brings are not those of the constraints file.
-PACKAGES = ("cronsim", "lark", "msgspec", "numpy", "pyarrow", "sortedcontainers", "xxhash")
+PACKAGES = (
+    "cronsim",
+    "greenlet",
+    "lark",
+    "msgspec",
+    "numpy",
+    "pyarrow",
+    "sortedcontainers",
+    "xxhash",
+)
 TABLE = re.compile(r"(?<=<!-- PySpark's releases -->\n)(?:\|[^\n]*\n)*")
 NEEDS = "needs PySpark"
 

@@ -18,7 +18,9 @@ from quire.libraries import is_arrow, late_modules, lazily_loaded
 from quire.messages.message import MESSAGE_COLUMNS
 from tests.source_tree import ROOT
 
-LIBRARIES = frozenset({"numpy", "pyarrow", "sortedcontainers", "cronsim", "lark", "msgspec"})
+LIBRARIES = frozenset(
+    {"numpy", "pyarrow", "sortedcontainers", "cronsim", "lark", "msgspec", "greenlet"}
+)
 EXTRAS = frozenset({"pyspark", "py4j", "pandas", "matplotlib", "transaction", "psycopg"})
 PUBLIC: list[str] = vars(quire)["__all__"]  # which type checkers have no need of
 PARTS = frozenset({"quire.engine", "quire.remote", "quire.spark_graphs", "quire.coordination"})
@@ -236,8 +238,24 @@ def test_a_program_that_has_joined_never_loads_pyarrow(tmp_path: Path) -> None:
     path = str(tmp_path / "small.quire")
     with quire.open(path):
         loaded = loaded_by(SMALL.format(path=path))
-    assert loaded & ({"pyarrow", "lark", "cronsim"} | EXTRAS) == set()
+    assert loaded & ({"pyarrow", "lark", "cronsim", "greenlet"} | EXTRAS) == set()
     assert "quire.remote" in loaded
+
+
+def test_greenlets_are_loaded_for_a_joined_store_of_asyncio_alone(tmp_path: Path) -> None:
+    """Who owns the store, or has just imported `quire.aio`, has no need of them."""
+    path = str(tmp_path / "small.quire")
+    lines = (
+        "import asyncio, quire.aio\n"
+        "async def main():\n"
+        f"    async with quire.aio.open({path!r}) as store:\n"
+        "        print(store.role)\n"
+        "asyncio.run(main())"
+    )
+    own = {"greenlet", "quire.aio.greenlet_calls"}
+    assert not loaded_by(lines) & own
+    with quire.open(path):
+        assert own <= loaded_by(lines)
 
 
 # Public names ------------------------------------------------------------------------------------

@@ -4,9 +4,10 @@
         async with store.transaction() as txn:
             order = await txn.get("orders", timeout=60.0)
 
-What a call does, takes and raises is told by `Store` and `Transaction`. Calls run in a few threads
-of the store object. A get that waits has none: any number of tasks may wait, and messages go to
-those of a source in the order in which they came.
+What a call does, takes and raises is told by `Store` and `Transaction`. Calls of a store that this
+process owns, which wait for its disk, run in a few threads of the store object; those of a joined
+store in the event loop's thread, where none waits for another. A get that waits has no thread: any
+number of tasks may wait, and messages go to those of a source in the order in which they came.
 
 A call that is cancelled has had no effect, or is finished first: CancelledError comes once its
 effect is there, so `txn.state` tells whether a commit took place. A get that raises CancelledError

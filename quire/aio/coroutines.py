@@ -10,7 +10,7 @@ from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Protocol, Sel
 from quire.calls.call_table import CallRow, Facts
 from quire.moments import Duration
 
-from .pool import Pool
+from .pool import Calls
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -20,10 +20,13 @@ C = TypeVar("C", bound=Callable[..., object])
 class Caller(Protocol):
     """An object with such coroutines."""
 
-    _pool: Pool
+    _pool: Calls
 
-    async def _call(self, call: Callable[[Any], R]) -> R:
-        """Make the call on the object behind this one in a thread, and return its result."""
+    async def _call(self, call: Callable[[Any], R], *, in_thread: bool = False) -> R:
+        """Make the call on the object behind this one, and return its result.
+
+        `in_thread`: as of `Calls.run`.
+        """
 
 
 def awaited(
@@ -34,10 +37,18 @@ def awaited(
 
     @functools.wraps(method)
     async def call(self: Caller, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        made: R = await self._call(lambda inner: getattr(inner, name)(*args, **kwargs))
+        made: R = await self._call(
+            lambda inner: getattr(inner, name)(*args, **kwargs),
+            in_thread=any(map(_is_code, args)) or any(map(_is_code, kwargs.values())),
+        )
         return made
 
     return call
+
+
+def _is_code(argument: object) -> bool:
+    """Return True for a function or a generator: who makes the call runs it, and it may wait."""
+    return callable(argument) or hasattr(argument, "__next__")
 
 
 def awaited_put(

@@ -33,8 +33,8 @@ class AsyncNamespace:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._inner!r}>"
 
-    async def _call(self, call: Callable[[Any], R]) -> R:
-        return await self._pool.run(partial(call, self._inner))
+    async def _call(self, call: Callable[[Any], R], *, in_thread: bool = False) -> R:
+        return await self._pool.run(partial(call, self._inner), in_thread=in_thread)
 
 
 class AsyncAdmin(AsyncNamespace):

@@ -1,4 +1,4 @@
-"""Payloads of streamed messages for asyncio: each piece is read or written in a thread."""
+"""Payloads of streamed messages for asyncio, piece by piece."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from quire.messages.message_id import MessageId
 from quire.messages.payload_writer import PayloadWriter, Source, pieces_of
 from quire.messages.streamed_message import StreamedMessage
 
-from .pool import Pool
+from .pool import Calls
 
 R = TypeVar("R")
 
 
 class Calling(Protocol):
-    """Makes a call of a transaction in a thread; `surely`: even if its caller is cancelled."""
+    """Makes a call of a transaction; `surely` and `in_thread`: as of `Calls.run`."""
 
-    def __call__(self, call: Callable[[], R], *, surely: bool = False) -> Awaitable[R]: ...
+    def __call__(
+        self, call: Callable[[], R], *, surely: bool = False, in_thread: bool = False
+    ) -> Awaitable[R]: ...
 
 
 class Pooled(Protocol):
     """An `AsyncStore`."""
 
-    _pool: Pool
+    _pool: Calls
 
 
 @documented_by(PayloadWriter)
@@ -71,11 +73,11 @@ class AsyncPayloadWriter:
                 await self.write(piece)
             return
         pieces = pieces_of(source)
-        while await self._run(partial(self._write_next, pieces)):
+        while await self._run(partial(self._write_next, pieces), in_thread=True):
             pass
 
     def _write_next(self, pieces: Iterator[Bytes]) -> bool:
-        """One piece, in a thread; whether there was any."""
+        """Write one piece, which may be waited for; return True if there was any."""
         for piece in pieces:
             self._inner.write(piece)
             return True

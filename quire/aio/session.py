@@ -190,8 +190,8 @@ class AsyncSession:
             return await self._pool.run(partial(call, None))
         return await _checked(txn)._call(call)
 
-    async def _call(self, call: Callable[[Any], R]) -> R:
-        return await self._pool.run(partial(call, self._inner))
+    async def _call(self, call: Callable[[Any], R], *, in_thread: bool = False) -> R:
+        return await self._pool.run(partial(call, self._inner), in_thread=in_thread)
 
 
 def _checked(txn: AsyncTransaction) -> AsyncTransaction:
@@ -226,12 +226,12 @@ async def request(
 
 
 async def _reply(store: AsyncAsks, pending: PendingRequest) -> Message | None:
-    """The reply, taken by a thread that waits for it, a while at a time."""
+    """The reply, taken by a call that waits for it, a while at a time."""
     replying = Replying(store._lines.store, pending)
     while True:
         seconds = min(pending.left(), CHOSEN_WAIT_SECONDS)
         try:
-            async with store._lines.room if seconds else nullcontext():
+            async with store._lines.pool.waiting if seconds else nullcontext():
                 found = await store._lines.pool.run(
                     partial(replying.take, seconds), deliver, until=pending.until
                 )

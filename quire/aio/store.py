@@ -24,6 +24,7 @@ from quire.interface.consumer import ConsumerOptions
 from quire.interface.lookup import MessageKey, Where, first_of, where_of
 from quire.interface.store import Store, lifetime_of
 from quire.interface.transaction import Transaction
+from quire.libraries.late_imports import load
 from quire.messages.message import Message
 from quire.messages.message_id import PutId
 from quire.messages.payload_writer import Source
@@ -42,7 +43,7 @@ from .namespaces import (
     AsyncPrepared,
     AsyncStates,
 )
-from .pool import Pool
+from .pool import Calls, Pool
 from .session import AsyncSession, request
 from .transaction import AsyncTransaction
 from .waiting_lines import Lines
@@ -60,7 +61,7 @@ class AsyncStore:
 
     __reduce_ex__ = not_copied
 
-    def __init__(self, inner: Store, pool: Pool) -> None:
+    def __init__(self, inner: Store, pool: Calls) -> None:
         self._inner = inner
         self._pool = pool
         self._lines = Lines(inner, pool)
@@ -278,7 +279,7 @@ class AsyncStore:
             return
         self._closed = True
         try:
-            await self._pool.run(self._inner.close, surely=True)
+            await self._pool.run(self._inner.close, surely=True, in_thread=True)
         finally:
             self._pool.close()
 
@@ -290,8 +291,8 @@ class AsyncStore:
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
-    async def _call(self, call: Callable[[Any], R]) -> R:
-        return await self._pool.run(partial(call, self._inner))
+    async def _call(self, call: Callable[[Any], R], *, in_thread: bool = False) -> R:
+        return await self._pool.run(partial(call, self._inner), in_thread=in_thread)
 
 
 def open(path: str | os.PathLike[str], **options: Any) -> Beginning[AsyncStore]:
@@ -305,8 +306,24 @@ def open(path: str | os.PathLike[str], **options: Any) -> Beginning[AsyncStore]:
 async def _open(path: str | os.PathLike[str], options: dict[str, Any]) -> AsyncStore:
     pool = Pool()
     try:
-        inner = await pool.run(partial(opening.open, path, **options), lambda inner: inner.close())
+        inner, make_calls = await pool.run(
+            partial(_open_inner, path, options), lambda opened: opened[0].close()
+        )
     except BaseException:
         pool.close()
         raise
-    return AsyncStore(inner, pool)
+    return AsyncStore(inner, pool if make_calls is None else make_calls(inner, pool))
+
+
+def _open_inner(
+    path: str | os.PathLike[str], options: dict[str, Any]
+) -> tuple[Store, Callable[[Store, Pool], Calls] | None]:
+    """Open the store; return also what makes its calls, if that is no pool."""
+    inner = opening.open(path, **options)
+    if inner.role == "owner":
+        return inner, None
+    try:
+        return inner, load("quire.aio.greenlet_calls").GreenletCalls
+    except BaseException:
+        inner.close()
+        raise

@@ -288,7 +288,7 @@ class AsyncTransaction:
         takes: bool = False,
         may_come: Callable[[Transaction], bool] | None = None,
     ) -> R:
-        """Return the result of a look by condition, which waits in a thread, a while at a time.
+        """Return the result of a look by condition, which waits by itself, a while at a time.
 
         `takes`: it takes what it finds; False from it is final. `may_come`: asked where nothing is
         found, whether it is worth while to wait; None: it is.
@@ -298,7 +298,7 @@ class AsyncTransaction:
         seconds = 0.0
         while True:
             try:
-                async with self._lines.room if seconds else nullcontext():
+                async with self._pool.waiting if seconds else nullcontext():
                     found = await self._call(partial(_look, look, seconds), undo)
                 if found or (takes and found is False) or self._loop.time() >= end:
                     return found
@@ -331,15 +331,17 @@ class AsyncTransaction:
         except QueueFull:
             if seconds == 0.0:
                 raise
-            async with self._lines.room:
+            async with self._pool.waiting:
                 return await self._call(lambda inner: end(inner, seconds), undo)
 
-    async def _step(self, call: Callable[[], R], *, surely: bool = False) -> R:
+    async def _step(
+        self, call: Callable[[], R], *, surely: bool = False, in_thread: bool = False
+    ) -> R:
         """A step of a put, which may wait for room: it leaves threads for those who make it."""
         if surely:
             return await self._call(lambda _: call(), surely=True)
         async with self._pool.putting:
-            return await self._call(lambda _: call())
+            return await self._call(lambda _: call(), in_thread=in_thread)
 
     async def _call(
         self,
@@ -349,10 +351,17 @@ class AsyncTransaction:
         surely: bool = False,
         until: float = math.inf,
         hurry: bool = False,
+        in_thread: bool = False,
     ) -> R:
         async with self._turn:
-            inner = partial(call, self._inner)
-            return await self._pool.run(inner, undo, surely=surely, until=until, hurry=hurry)
+            return await self._pool.run(
+                partial(call, self._inner),
+                undo,
+                surely=surely,
+                until=until,
+                hurry=hurry,
+                in_thread=in_thread,
+            )
 
 
 @documented_by(TransactionIntegration)
@@ -368,8 +377,10 @@ class AsyncTransactionIntegration:
     adopt = awaited_put(TransactionIntegration.adopt)
     read_to_many = awaited(TransactionIntegration.read_to_many)
 
-    async def _call(self, call: Callable[[Any], R]) -> R:
-        return await self._transaction._call(lambda inner: call(inner.integration))
+    async def _call(self, call: Callable[[Any], R], *, in_thread: bool = False) -> R:
+        return await self._transaction._call(
+            lambda inner: call(inner.integration), in_thread=in_thread
+        )
 
 
 async def roll_back(transaction: AsyncTransaction, why: type[BaseException] | None) -> None:

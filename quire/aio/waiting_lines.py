@@ -24,7 +24,7 @@ from quire.env import OsEnv
 from quire.interface.store import Store
 from quire.limits import AIO_THREADS, CHOSEN_WAIT_SECONDS, FOREVER_SECONDS, INTERVAL_SECONDS
 
-from .pool import Pool
+from .pool import Calls
 
 R = TypeVar("R")
 
@@ -45,10 +45,9 @@ class _SourceLine:
 class Lines:
     """Those of a store object, and what its calls are made with. For one event loop."""
 
-    def __init__(self, store: Store, pool: Pool) -> None:
+    def __init__(self, store: Store, pool: Calls) -> None:
         self.store = store
         self.pool = pool
-        self.room = asyncio.Semaphore(AIO_THREADS // 2)  # for calls that wait in a thread
         self._loop = asyncio.get_running_loop()
         self._lines: dict[tuple[str, object], _SourceLine] = {}
         # So many look at a time: others' calls, as those that end transactions, come in between.
@@ -137,7 +136,7 @@ class Lines:
         seconds: float,
         undo: Callable[[R | None], object] | None = None,
     ) -> R | None:
-        """Return what a look finds that waits in a thread, a while at a time; None: nothing came.
+        """Return what a look finds that waits by itself, a while at a time; None: nothing came.
 
         Where something is asked for by what it is, nobody tells when it is there. `undo`: as for
         `Pool.run`.
@@ -146,7 +145,7 @@ class Lines:
         until = _ENV.monotonic() + seconds if seconds < FOREVER_SECONDS else math.inf
         wait = 0.0
         while True:
-            async with self.room if wait else nullcontext():
+            async with self.pool.waiting if wait else nullcontext():
                 found = await self.pool.run(partial(look, wait), undo, until=until)
             wait = min(end - self._loop.time(), CHOSEN_WAIT_SECONDS)
             if found is not None or wait <= 0:

@@ -19,6 +19,9 @@ the store again, in a thread that holds a lock, or leads a group of commits.
 - UI6: a call begins only where the stack has room for all that it does (`probe`). Where Python's
   recursion limit is near it raises RecursionError at once, and nothing of it is done. Whoever may
   begin a transaction has the room to end it there.
+- UI7: a wait that lets other calls be made in its thread (`suspended`, for greenlets) takes its
+  call out of the thread: no handler is held back for it, and no call is within it. When the wait
+  is over, the thread is in its call again.
 
 Without a handler in Python there is nothing to hold back: a signal that is ignored, or ends the
 process, does so. A stand-in takes the handler's place for the call: CPython looks up a signal's
@@ -39,15 +42,17 @@ from there once it is done.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from _thread import get_ident
+from collections import deque
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
 from signal import Signals, valid_signals
 from types import FrameType
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast
 
 from quire.env import after_fork
 from quire.errors import ReentrantCall
@@ -210,6 +215,17 @@ class _Main:
             self.depth -= 1
             if self.pending and self.depth <= self.waits:
                 self.run_pending()
+
+    def take_up(self, state: tuple[int, int, int]) -> None:
+        """Be in a call again that was suspended (UI7)."""
+        self.depth = self.waits = self.nested = 0
+        try:
+            self.enter()
+        except BaseException:  # a handler has raised, and the call goes on all the same
+            self.enter()
+            raise
+        finally:
+            self.depth, self.waits, self.nested = state
 
     def run_pending(self) -> None:
         """The handlers of what came. If one raises, the others run all the same."""
@@ -446,6 +462,29 @@ def waiting(wait: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
             inside[thread] = None
 
 
+def suspended(switch: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Do what lets other calls be made in this thread before it returns (UI7)."""
+    thread = get_ident()
+    is_inside = thread in inside
+    main = _main
+    state = main.depth, main.waits, main.nested
+    is_held = thread == main.ident and state[0] > 0
+    try:
+        if is_inside:
+            del inside[thread]
+        if is_held:
+            main.put_back()
+            main.depth = main.waits = main.nested = 0
+        return switch(*args, **kwargs)
+    finally:
+        try:
+            if is_held:
+                main.take_up(state)
+        finally:
+            if is_inside:
+                inside[thread] = None
+
+
 def allow_reentry(action: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Do what makes calls of its own within a call."""
     thread = get_ident()
@@ -464,30 +503,99 @@ def allow_reentry(action: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 class OwnLock:
-    """A lock that a thread may hold while it waits: it refuses its holder (UI3)."""
+    """A lock that a thread, or a greenlet, may hold while it waits: it refuses its holder (UI3)."""
 
-    __slots__ = ("_lock", "_thread")
+    __slots__ = ("_holder", "_lock", "_queue")
 
-    def __init__(self, lock: threading.Lock, thread: int | None = None) -> None:
-        """`thread`: who holds the lock already."""
+    def __init__(self, lock: threading.Lock, holder: object = None) -> None:
+        """`holder`: who holds the lock already."""
         self._lock = lock
-        self._thread = thread
+        self._holder = holder
+        self._queue: deque[Callable[[], object]] | None = None  # of greenlets that wait for it
 
     def acquire(self, blocking: bool = True) -> bool:
-        if blocking and self._thread == get_ident():
-            raise reentrant()
-        return self._lock.acquire(blocking)
+        if self._lock.acquire(False):
+            return True
+        if blocking:
+            self._wait()
+        return blocking
 
     def release(self) -> None:
         self._lock.release()
+        if self._queue:
+            self._wake_next()
 
     def __enter__(self) -> None:
-        self.acquire()
-        self._thread = get_ident()
+        if not self._lock.acquire(False):
+            self._wait()
+        self._holder = _get_holder()
 
     def __exit__(self, *exception: object) -> None:
-        self._thread = None
+        self._holder = None
         self._lock.release()
+        if self._queue:
+            self._wake_next()
+
+    def _wait(self) -> None:
+        if self._holder == _get_holder():
+            raise reentrant()
+        call = _get_greenlet()
+        if call is None:
+            self._lock.acquire()
+            return
+        queue = self._queue = deque() if self._queue is None else self._queue
+        wake = call.wake
+        while True:
+            queue.append(wake)  # first: who lets go of the lock from here on wakes it
+            try:
+                if self._lock.acquire(False):
+                    return
+                call.suspend()
+            except BaseException:  # it leaves, and may be the one that was woken
+                self._wake_next()
+                raise
+            finally:
+                if wake in queue:
+                    queue.remove(wake)
+
+    def _wake_next(self) -> None:
+        """Have one who waits try again; who comes first has the lock."""
+        try:
+            wake = cast("deque[Callable[[], object]]", self._queue).popleft()
+        except IndexError:  # another has woken it
+            return
+        wake()
+
+
+class SuspendableCall(Protocol):
+    """A call in a greenlet, many of which wait in one thread."""
+
+    def suspend(self, seconds: float = math.inf) -> None:
+        """Let others run until somebody wakes it, or for so many seconds."""
+
+    def wake(self) -> None:
+        """Have it go on, by any thread."""
+
+
+_get_holder: Callable[[], object] = get_ident  # who holds an `OwnLock`
+
+
+def _no_greenlet() -> None:
+    """Return None: calls are made by threads."""
+
+
+_get_greenlet: Callable[[], SuspendableCall | None] = _no_greenlet  # in which this call is made
+
+
+def use_greenlets(get_greenlet: Callable[[], SuspendableCall | None]) -> None:
+    """Ask from now on whether a call is made in a greenlet, which suspends where a thread waits."""
+    global _get_greenlet, _get_holder
+
+    def get_holder() -> object:
+        call = get_greenlet()
+        return get_ident() if call is None else call
+
+    _get_greenlet, _get_holder = get_greenlet, get_holder
 
 
 def _in_child(parent: int) -> None:

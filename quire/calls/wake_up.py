@@ -24,7 +24,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from quire.env import OsEnv
 from quire.limits import FOREVER_SECONDS
@@ -78,6 +78,8 @@ class Condition:
         def __enter__(self) -> bool: ...
         def __exit__(self, *error: object) -> None: ...
 
+    make_wake_up: ClassVar = WakeUp
+
     def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
         self._waiters: deque[WakeUp] = deque()
@@ -86,7 +88,7 @@ class Condition:
 
     def wait(self, timeout: float = math.inf) -> bool:
         """Wait without the lock, which the caller has; False: the time is over."""
-        waiter = WakeUp()
+        waiter = self.make_wake_up()
         self._waiters.append(waiter)
         self._lock.release()
         woken = False

@@ -3,8 +3,9 @@
 - One connection, the watch, carries nothing: its end tells that the owner is gone, to whoever asks
   (`lost`); there is no thread. Any other operation finds it out as it sends or waits.
 CN4. All requests go over one other connection, each channel a stream of it. Another one is opened
-    where that has ended, or its numbers are used up. What the owner sends unasked has a connection
-    of its own: its reader would read all answers of the shared one.
+    where that has ended, or its numbers are used up, by one caller, for whom others wait. What the
+    owner sends unasked has a connection of its own: its reader would read all answers of the shared
+    one.
 CN2. After that the connection never comes back by itself: what transactions had done at the old
     owner is rolled back. The store must be opened anew. What each request raises that was under
     way, `request_outcomes` says, as for a store object that goes to no other owner.
@@ -27,10 +28,11 @@ from typing import TYPE_CHECKING, Final
 
 from quire.calls.errand import current
 from quire.env import after_fork
-from quire.env.interpreter import check_unpatched
+from quire.env.interpreter import Lock, check_unpatched
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError, RemoteError, StoreClosed
 from quire.limits import (
     ANSWER_SECONDS,
+    CANCEL_SECONDS,
     DEFAULT_CALL_TIMEOUT,
     JOIN_POLL_SECONDS,
     JOIN_SECONDS,
@@ -79,6 +81,8 @@ class OwnerConnection:
         self._asks_first = not tells_of_unread(self._place)
         self._idle: deque[Channel] = deque()
         self._shared: MultiplexedConnection | None = None
+        self._opening = waits.ClientCondition(Lock())
+        self._opener: object = None  # the caller who opens the shared connection
         # All but the watch, also those that are not let in yet.
         self._open: weakref.WeakSet[MultiplexedConnection] = weakref.WeakSet()
         self._lost: str | None = None
@@ -159,12 +163,34 @@ class OwnerConnection:
                 seconds = min(seconds, wait + ANSWER_SECONDS)
             elif (errand := current()) is not None:
                 seconds = min(seconds, max(0.0, errand.until - now()) + ANSWER_SECONDS)
-            connection = self._connect(min(seconds, MAX_WAIT_SECONDS), alone)
-            if not alone:
-                connection = self._share(connection)
+            seconds = min(seconds, MAX_WAIT_SECONDS)
+            connection = self._connect(seconds, alone) if alone else self._open_shared(seconds)
         return Channel(
             connection, self._call_timeout, self._is_at_work, asks_first=self._asks_first
         )
+
+    def _open_shared(self, seconds: float) -> MultiplexedConnection:
+        """Open the connection of all, or wait for so long until another caller has opened it."""
+        until, errand, changed = now() + seconds, current(), self._opening
+        with changed:
+            while self._opener is not None and not waits.is_own(self._opener):
+                left = until - now()
+                if left <= 0 or (errand is not None and errand.withdrawn):
+                    break
+                # Who may give the call up does not know this lock.
+                changed.wait(left if errand is None else min(left, CANCEL_SECONDS))
+            shared, is_first = self._shared, self._opener is None
+            if shared is not None and not shared.is_over:
+                return shared
+            if is_first:
+                self._opener = waits.waiter()
+        try:
+            return self._share(self._connect(max(0.0, until - now()), False))
+        finally:
+            if is_first:
+                with changed:
+                    self._opener = None
+                    changed.notify_all()
 
     def _share(self, connection: MultiplexedConnection) -> MultiplexedConnection:
         """Let all use a new connection, or use that of another thread that was faster."""

@@ -49,6 +49,7 @@ from .request_outcomes import (
     RequestProgress,
     request_of,
 )
+from .waits import offloaded
 
 if TYPE_CHECKING:
     from quire.remote.access.tokens import UserToken
@@ -71,6 +72,8 @@ class JoinedStore(StoreObject):
     Its policy finds the next owner when its owner ends, or makes this process the owner, or does
     neither. `close` lets go of the store, whichever way it is held.
     """
+
+    is_called_in_greenlets = False  # whose thread nothing may block
 
     def __init__(self, policy: FailOver, path: str) -> None:
         self.path = path  # its owner may know it by another one
@@ -210,7 +213,9 @@ class JoinedStore(StoreObject):
         policy = self._policy
         owner = policy.owner
         try:
-            return owner.put(queue, payload, **options)
+            if isinstance(owner, OwnerSession):
+                return owner.put(queue, payload, **options)
+            return offloaded(owner.put)(queue, payload, **options)
         except UNANSWERED as error:
             has_id = options.get("request_id") is not None
             request = Request.PUT_WITH_ID if has_id else Request.CHANGE
@@ -277,7 +282,10 @@ class JoinedStore(StoreObject):
 
     def take_over(self, owned: Any) -> None:
         """Have the methods of the owned store take the places of the ones here."""
-        vars(self).update({name: getattr(owned, name) for name in OWNED_METHODS})
+        methods = {name: getattr(owned, name) for name in OWNED_METHODS}
+        if self.is_called_in_greenlets:
+            methods = {name: offloaded(method) for name, method in methods.items()}
+        vars(self).update(methods)
 
     # Asking the owner that there is
 
@@ -334,7 +342,9 @@ class JoinedStore(StoreObject):
         while True:
             owner = policy.owner
             try:
-                return ask(owner)
+                if isinstance(owner, OwnerSession):
+                    return ask(owner)
+                return offloaded(ask)(owner)
             except UNANSWERED as error:
                 if request is Request.GET and isinstance(error, OutcomeUnknown):
                     request = Request.CHANGE  # it was its commit

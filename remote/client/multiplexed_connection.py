@@ -29,12 +29,12 @@ import select
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from time import monotonic
 from typing import Final
 
 from quire.arguments import Bytes
 from quire.calls.errand import current
-from quire.calls.wake_up import WakeUp
 from quire.env.interpreter import Lock, numbers_from
 from quire.errors import ConnectionLost, RemoteError
 from quire.libraries.late_imports import importing
@@ -116,7 +116,7 @@ class StreamInbox:
     def __init__(self) -> None:
         self.number: int | None = None  # of the stream, once it has begun
         self.frames: deque[Bytes] = deque()
-        self.wake_up = WakeUp()
+        self.wake_up = waits.ClientWakeUp()
         self.has_news = False  # of what is here; who waits looks, and clears it before that
         self.is_sent = True  # the latest request, whole
         self.is_withdrawn = False  # what is left of it in the queue is not sent any more
@@ -133,11 +133,13 @@ class StreamInbox:
 class _Poller:
     """Waits for a socket, or to be woken."""
 
-    __slots__ = ("_reader", "_writer", "poll", "readable", "socket_number")
+    __slots__ = ("_reader", "_writer", "on_wake", "poll", "readable", "room", "socket_number")
 
     def __init__(self, number: int) -> None:
         self.socket_number = number
         self.readable = [(number, int(_IN))]  # found where something has come
+        self.room = False  # to send is waited for, too
+        self.on_wake: Callable[[], object] | None = None
         self._reader, self._writer = wake_up_pair()
         self.poll = select.poll()
         self.poll.register(number, _IN)
@@ -145,10 +147,11 @@ class _Poller:
 
     def wake(self) -> None:
         """End the wait that is under way, or the next one; by anybody."""
-        try:
+        with suppress(OSError):  # enough of them are there, or it is closed
             self._writer.send(b"\0")
-        except OSError:  # enough of them are there, or it is closed
-            return
+        on_wake = self.on_wake
+        if on_wake is not None:
+            on_wake()
 
     def clear(self) -> None:
         try:
@@ -506,9 +509,9 @@ class MultiplexedConnection:
         if self._queue:
             self._flush()
         if not self._reading.locked():
-            for inbox in list(self._waiters.values()):
+            inbox = waits.first_of(self._waiters)
+            if inbox is not None:
                 inbox.wake_up.set()
-                break
             if self._closed:
                 self._close_if_unused()
 
@@ -542,8 +545,10 @@ class MultiplexedConnection:
             return waits.poll_for(poller, seconds)
         poller.poll.modify(poller.socket_number, _IN | _OUT)
         try:
+            poller.room = True
             return waits.poll_for(poller, seconds)
         finally:
+            poller.room = False
             poller.poll.modify(poller.socket_number, _IN)
 
     def _attend(self, found: list[tuple[int, int]], poller: _Poller) -> bool:
@@ -705,7 +710,9 @@ def _connect(place: Endpoint, seconds: float) -> socket.socket:
     deadline = monotonic() + seconds
     while True:
         try:
-            return connect(place, seconds)
+            if isinstance(place, str):
+                return connect(place, seconds)
+            return waits.offloaded(connect)(place, seconds)  # a name is looked up, keys agreed on
         except PermissionError:
             raise ConnectionLost(
                 f"permission denied: this process may not use the socket {place}; a store is its "

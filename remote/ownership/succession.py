@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quire.calls.errand import current
 from quire.calls.signal_safety import defer_signals
-from quire.calls.wake_up import Condition, Thread, WakeUp
+from quire.calls.wake_up import Thread, WakeUp
 from quire.env.interpreter import Lock
 from quire.errors import (
     ConnectionLost,
@@ -58,6 +58,7 @@ from quire.remote.client.request_outcomes import (
     progress_of,
     waits_for_owner,
 )
+from quire.remote.client.waits import ClientCondition
 
 if TYPE_CHECKING:
     from quire.remote.client.network_owner import NetworkOwner
@@ -77,7 +78,7 @@ class Succession(FailOver):
         super().__init__(session)
         self._election = election
         self._take_over: Callable[[], Callable[[Any], None] | None] = lambda: None
-        self._changed = Condition(Lock())
+        self._changed = ClientCondition(Lock())
         self._closed = False
         self._closing = WakeUp()
         self._trouble: Exception | None = None  # why this process cannot own the store

@@ -16,9 +16,11 @@ import pytest
 import quire.aio
 from quire.aio import AsyncStore, AsyncTransaction
 from quire.aio.pool import Pool
+from quire.calls.signal_safety import waiting
 from quire.errors import QueueFull
 from quire.interface.sessions.requesting import Replying
 from quire.limits import AIO_THREADS, COMMIT_BYTES, MESSAGE_OVERHEAD_BYTES
+from quire.remote.client.waits import ClientWakeUp
 from tests.aio.test_waiting import SEGMENT_BYTES, in_line, opened, take_one
 from tests.kit.waiting import SECONDS
 
@@ -26,17 +28,18 @@ CAPACITY = 10_000
 
 
 class Gate:
-    """Calls of a method wait in their thread until it is open."""
+    """Calls of a method wait in their thread, or their greenlet, until it is open."""
 
     def __init__(self, target: object, method: str) -> None:
         self.entered = threading.Event()
-        self.open = threading.Event()
+        self.open = ClientWakeUp()
         self._inner = getattr(target, method)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = self._inner(*args, **kwargs)
         self.entered.set()
-        assert self.open.wait(SECONDS)
+        assert waiting(self.open.wait, SECONDS)
+        self.open.set()
         return result
 
 
