@@ -325,6 +325,14 @@ class StoreServer:
         self, connection: ServedConnection, hello: Header
     ) -> tuple[Header, OpenStreams[ServedClient]]:
         """A client says hello."""
+        try:
+            return self._admit(connection, hello)
+        except ReferenceError:  # the owner has dropped the store object, and is yet to close it
+            raise ConnectionLost("the owner is closing the store: open it again") from None
+
+    def _admit(
+        self, connection: ServedConnection, hello: Header
+    ) -> tuple[Header, OpenStreams[ServedClient]]:
         store: ServedStore = self._store
         if self._undecided is None:
             self._undecided = undecided.Undecided(store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from quire import errors
-from quire.errors import OutcomeUnknown, QuireError, RemoteError
+from quire.errors import OutcomeUnknown, QuireError, RemoteError, StoreClosed
 
 from .protocol import Header
 
@@ -27,7 +27,10 @@ def describe_error(error: BaseException) -> dict[str, object]:
 def error_from_elsewhere(error: BaseException, doing: str = "") -> QuireError:
     """Return the error that reports a failure inside the owner.
 
-    `doing`: a change that may have taken effect."""
+    `doing`: a change that may have taken effect. A store object that its owner has dropped is as
+    one that it has closed."""
+    if isinstance(error, ReferenceError) and not doing:
+        return StoreClosed("the owner has closed the store: open it again")
     text = f"{type(error).__name__}: {error}"
     if doing:
         return OutcomeUnknown(

@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,22 @@ def test_what_a_dead_owner_left_is_replaced(plain: PlainStore, tmp_path: Path) -
         with pytest.raises(ConnectionLost, match="opened again"):
             JoinedStore.connect(second.wait_started(), epoch=first.epoch)
     second.close()
+
+
+def test_a_store_object_that_its_owner_has_dropped_is_closed(tmp_path: Path) -> None:
+    """Before its server is: a client is told so, and nothing of its call took effect."""
+    owned = PlainStore("q")
+    server = StoreServer(served(weakref.proxy(owned)), OsEnv(), str(tmp_path))
+    url = server.start()
+    store = JoinedStore.connect(url)
+    assert store.status() == {"q": 0}
+    del owned
+    with pytest.raises(StoreClosed, match="the owner has closed the store"):
+        store.status()
+    with pytest.raises(ConnectionLost, match="the owner is closing the store"):
+        JoinedStore.connect(url)
+    store.close()
+    server.close()
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"version": 9}', b"\xff"])
