@@ -23,12 +23,12 @@ from bench.measuring.payloads import as_list
 from bench.measuring.program import Program, spent_seconds
 from bench.served.network_servers import (
     JetStreamServer,
+    QuireSocketServer,
     QuireTcpServer,
     QuireTlsServer,
     RedisTcpServer,
 )
 from bench.served.served import Crowd
-from bench.served.served_rivals import QuireServer
 
 __all__ = ["run"]
 
@@ -60,7 +60,7 @@ class NetworkServer(Protocol):
 
 
 KINDS: tuple[type[NetworkServer], ...] = (
-    QuireServer, QuireTcpServer, QuireTlsServer, RedisTcpServer, JetStreamServer,
+    QuireSocketServer, QuireTcpServer, QuireTlsServer, RedisTcpServer, JetStreamServer,
 )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def run(setting: BenchmarkSetting) -> Sequence[Result]:
 
 def _measure_clients(setting: BenchmarkSetting, servers: Sequence[NetworkServer]) -> Rounds:
     found: Rounds = {}
-    rounds, seconds = setting.scaled(3, 1), 0.1 if setting.quick else 0.7
+    rounds, seconds = setting.scaled(3, 1), 0.1 if setting.quick else 0.5
     for count in CLIENTS if not setting.quick else CLIENTS[:2]:
         with ExitStack() as stack:
             crowds = [
@@ -103,11 +103,12 @@ def _measure_clients(setting: BenchmarkSetting, servers: Sequence[NetworkServer]
 
 def _measure_tasks(setting: BenchmarkSetting, servers: Sequence[NetworkServer]) -> Rounds:
     found: Rounds = {}
-    rounds, seconds = setting.scaled(3, 1), 0.1 if setting.quick else 0.7
+    rounds, seconds = setting.scaled(3, 1), 0.1 if setting.quick else 0.5
     with ExitStack() as stack:
         programs = []
         for server in servers:
-            program = Program("bench.served.network_tasks", server.address)
+            address = server.path if isinstance(server, QuireSocketServer) else server.address
+            program = Program("bench.served.network_tasks", address)
             stack.callback(program.close)
             programs.append((server, program))
         for count in TASKS:

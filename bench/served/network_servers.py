@@ -6,6 +6,7 @@ Each syncs what it stores before it answers. `address` is what its client in
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -13,9 +14,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.rivals.brokers import free_port, wait_for_port
-from bench.served.served_rivals import RedisServer
+from bench.served.served_rivals import QuireServer, RedisServer
 
-__all__ = ["JetStreamServer", "QuireTcpServer", "QuireTlsServer", "RedisTcpServer"]
+__all__ = [
+    "JetStreamServer",
+    "QuireSocketServer",
+    "QuireTcpServer",
+    "QuireTlsServer",
+    "RedisTcpServer",
+]
 
 
 class PortServer:
@@ -35,6 +42,15 @@ class PortServer:
     def stop(self) -> None:
         self._process.terminate()
         self._process.wait()
+
+
+class QuireSocketServer(QuireServer):
+    """`quire serve`, for clients of its Unix socket that are to be no owners."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.path = self.address
+        self.address = json.loads((Path(self.path) / "run" / "address").read_text())["url"]
 
 
 class QuireTcpServer(PortServer):

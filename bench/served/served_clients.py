@@ -54,7 +54,10 @@ class QuireClient:
 
         place, *files = address.split("\n")
         tls = quire.Tls(ca=files[0], cert=files[1], key=files[2]) if files else None
-        self._store = quire.open(place, tls=tls)
+        if place.startswith("quire+"):  # it is no next owner, which would load the engine
+            self._store = quire.connect(place)
+        else:
+            self._store = quire.open(place, tls=tls)
         assert self._store.role == "joined"
         self._queues = [f"{name}-{number}" for name in "abc"]
         self._store.admin.create_queues(

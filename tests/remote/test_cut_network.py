@@ -81,11 +81,11 @@ def run_session(store: Interface, number: int) -> None:
     """
     first, second, plain = (b"%s %d" % (word, number) for word in (b"first", b"second", b"plain"))
     ids = [payload.decode() for payload in (first, second)]
-    store.put_many("new", [first], request_ids=ids[:1])
+    again(lambda: store.put_many("new", [first], request_ids=ids[:1]))
     moved = quire.run_transaction(store, move, entry=("move", number))
     assert moved == first
     assert quire.run_transaction(store, take, entry=("take", number)) == first
-    store.put_many("new", [first, second], request_ids=ids)  # of which the first is known
+    again(lambda: store.put_many("new", [first, second], request_ids=ids))  # the first is known
     try:
         again(lambda: store.put("new", plain))
     except OutcomeUnknown:
