@@ -4,13 +4,14 @@ AG1. A function runs again only where nothing of the transaction before has take
     connection was lost (`ConnectionLost`), or others were in its way (a deadlock, a value or a
     message that another transaction had). Anything else that it raises ends it at once.
 AG2. A commit with an unknown outcome is repeated only with an `entry` in the ledger: where it took
-    effect after all, the one that repeats it finds the entry, and nothing is done twice.
+    effect after all, the entry is found, before the function runs again or by the commit that
+    repeats it; nothing is done twice, and the result is that of the attempt which took effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from quire.callbacks import check_done, check_function
 from quire.env import OsEnv
@@ -53,32 +54,34 @@ def run_transaction(
     Deadlock, KeyHeld, LockTimeout and StateConflict, `attempts` times in all with growing pauses.
     So what it does beside the transaction may happen more than once. After OutcomeUnknown it runs
     again only with an `entry`, a key and a number for the ledger (`Transaction.enter`), by which a
-    commit that took effect is known. `timeout` and `durable` are those of `store.transaction`.
+    commit that took effect is known; then the result of that attempt is returned. `timeout` and
+    `durable` are those of `store.transaction`.
 
     Raises what the function raises, and what the last attempt raised; AlreadyCommitted if the entry
     was there before the first.
     """
-    repeats = Repeats(attempts, entry)
+    repeats = Repeats[T](attempts, entry)
     check_function("function", function, "give a function that takes a transaction")
-    results: list[T] = []
     while True:
         repeats.begin()
         try:
+            if repeats.unknown and repeats.is_entered(store.integration.ledger(repeats.key)):
+                return repeats.unknown[-1]
             with store.transaction(timeout=timeout, durable=durable) as txn:
                 if entry is not None:
                     txn.enter(*entry)
-                results.append(function(txn))
-                check_done("function", function, results[-1])
-                repeats.is_committing = True
+                result = function(txn)
+                check_done("function", function, result)
+                repeats.end_function(result)
         except QuireError as error:
             if repeats.has_taken_effect(error):
-                return results[-1]
+                return repeats.unknown[-1]
             OsEnv().sleep(repeats.pause_after(error))
         else:
-            return results[-1]
+            return result
 
 
-class Repeats:
+class Repeats(Generic[T]):
     """The attempts of one transaction: whether there is a next one, and when (AG1, AG2)."""
 
     def __init__(self, attempts: int, entry: Entry | None) -> None:
@@ -92,24 +95,39 @@ class Repeats:
             )
         self._entry = entry
         self._pause = FIRST_REPEAT_SECONDS
-        self._is_unknown = False  # a commit before may have taken effect
-        self.is_committing = False  # the function has returned
+        self.unknown: list[T] = []  # results of attempts whose commits may have taken effect
+        self._results: list[T] = []  # of this attempt, once the function has returned
+
+    @property
+    def key(self) -> str:
+        """The ledger's key of the entry; there is an entry."""
+        return "" if self._entry is None else self._entry[0]
 
     def begin(self) -> None:
         """Begin an attempt."""
         self._left -= 1
-        self.is_committing = False
+        self._results = []
+
+    def end_function(self, result: T) -> None:
+        """The function has returned; the commit follows."""
+        self._results.append(result)
+
+    def is_entered(self, version: int | None) -> bool:
+        """Return True if a ledger with this version for the key has the entry."""
+        return self._entry is not None and version is not None and version >= self._entry[1]
 
     def has_taken_effect(self, error: QuireError) -> bool:
         """Return True if an attempt with an unknown outcome has committed, as this one finds."""
-        return isinstance(error, AlreadyCommitted) and self._is_unknown and self.is_committing
+        is_late = bool(self.unknown and self._results)
+        return isinstance(error, AlreadyCommitted) and is_late
 
     def pause_after(self, error: QuireError) -> float:
         """Return the seconds until the next attempt. Raises the error if there is to be none."""
-        is_unknown = isinstance(error, OutcomeUnknown) and self.is_committing
+        is_unknown = isinstance(error, OutcomeUnknown) and bool(self._results)
         is_repeated = isinstance(error, REPEATED) and not isinstance(error, SessionFenced)
         if not (is_repeated or (is_unknown and self._entry is not None)) or self._left <= 0:
             raise error
-        self._is_unknown = self._is_unknown or is_unknown
+        if is_unknown:
+            self.unknown += self._results
         pause, self._pause = self._pause, min(2 * self._pause, MAX_REPEAT_SECONDS)
         return pause * (0.5 + OsEnv().random_u64() / (1 << 65))

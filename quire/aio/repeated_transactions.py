@@ -31,21 +31,22 @@ async def run_transaction(
 
     As `quire.run_transaction`, for a store of `quire.aio`.
     """
-    repeats = Repeats(attempts, entry)
+    repeats = Repeats[T](attempts, entry)
     if not callable(function):
         raise InvalidArgument(f"function {function!r:.100}: give a coroutine function")
-    results: list[T] = []
     while True:
         repeats.begin()
         try:
+            if repeats.unknown and repeats.is_entered(await store.integration.ledger(repeats.key)):
+                return repeats.unknown[-1]
             async with store.transaction(timeout=timeout, durable=durable) as txn:
                 if entry is not None:
                     await txn.enter(*entry)
-                results.append(await function(txn))
-                repeats.is_committing = True
+                result = await function(txn)
+                repeats.end_function(result)
         except QuireError as error:
             if repeats.has_taken_effect(error):
-                return results[-1]
+                return repeats.unknown[-1]
             await asyncio.sleep(repeats.pause_after(error))
         else:
-            return results[-1]
+            return result

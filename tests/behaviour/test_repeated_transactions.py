@@ -103,10 +103,15 @@ def test_an_entry_that_is_there_is_told(store: AnyStore, work: str) -> None:
 class Unanswered:
     """A store whose first commits have an unknown outcome: they are done, or not."""
 
-    def __init__(self, store: Interface, is_done: bool) -> None:
+    def __init__(self, store: Interface, is_done: bool, *, is_seen: bool = True) -> None:
+        """`is_seen`: a look in the ledger finds what is done."""
         self._store = store
+        self.integration = store.integration if is_seen else self
         self._is_done = is_done
         self._left = 1
+
+    def ledger(self, _: str) -> None:
+        """A commit that is still under way has no entry."""
 
     def transaction(self, **options: object) -> object:
         """Begin one."""
@@ -151,6 +156,28 @@ def test_a_commit_with_an_unknown_outcome_happens_once(
             Unanswered(store, is_done),  # type: ignore[arg-type]
             lambda txn: txn.put("work", b"x"),
         )
+
+
+@in_threads
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_the_result_is_that_of_the_attempt_which_took_effect(
+    store: AnyStore, work: str, is_seen: bool
+) -> None:
+    """Whether its entry is found before the function runs again, or by the commit after that."""
+    store.put_many(work, [b"first", b"second"])
+    runs = 0
+
+    def take(txn: Transaction) -> bytes:
+        nonlocal runs
+        runs += 1
+        message = txn.get(work)
+        assert message is not None
+        return bytes(message.payload)
+
+    unanswered = Unanswered(store, True, is_seen=is_seen)
+    taken = quire.run_transaction(unanswered, take, entry=("orders", 7))  # type: ignore[arg-type]
+    assert (taken, runs) == (b"first", 1 if is_seen else 2)
+    assert [message.payload for message in store.get_many(work)] == [b"second"]
 
 
 def test_it_is_the_same_for_asyncio(store_path: Path) -> None:
