@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 
 from bench.measuring.payloads import as_list
+from quire.interface.store import Store
 
 __all__ = ["CLIENTS", "Client"]
 
@@ -54,10 +55,8 @@ class QuireClient:
 
         place, *files = address.split("\n")
         tls = quire.Tls(ca=files[0], cert=files[1], key=files[2]) if files else None
-        if place.startswith("quire+"):  # it is no next owner, which would load the engine
-            self._store = quire.connect(place)
-        else:
-            self._store = quire.open(place, tls=tls)
+        is_owners = place.startswith("quire+")  # it is no next owner, which would load the engine
+        self._store: Store = quire.connect(place) if is_owners else quire.open(place, tls=tls)
         assert self._store.role == "joined"
         self._queues = [f"{name}-{number}" for name in "abc"]
         self._store.admin.create_queues(
