@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from quire.tls import Tls
 
     from .interface.store import Store
+    from .remote.access.tokens import UserToken
     from .remote.access.user_access import UserAccess
     from .remote.ownership.election import Election
     from .remote.ownership.served_ports import ServedPorts
@@ -162,12 +163,11 @@ def _open_over_network(
         )
     with importing():
         from .remote.client.joined_store import JoinedStore
-        from .remote.client.known_tokens import token_for
         from .remote.client.network_owner import NetworkOwner
         from .remote.ownership.succession import Succession
 
     keep_standard_descriptors()
-    owner = NetworkOwner(machine, url, _checked_tls(tls), call_timeout, token_for(url, token))
+    owner = NetworkOwner(machine, url, _checked_tls(tls), call_timeout, _known_token(url, token))
 
     def join() -> Store:
         session = owner.join()
@@ -193,11 +193,9 @@ def connect(
     with importing():
         from quire.remote import JoinedStore
 
-        from .remote.client.known_tokens import token_for
-
     checked = check_seconds(call_timeout)
     is_network = isinstance(url, str) and url.startswith(_NETWORK)
-    known = token_for(url, token) if is_network else None
+    known = _known_token(url, token) if is_network else None
     if known is None and token is not None:
         raise InvalidArgument(f"{url!r:.200} goes without token: it is for quire://host:port")
     keep_standard_descriptors()
@@ -205,6 +203,14 @@ def connect(
         lambda: JoinedStore.connect(url, call_timeout=checked, tls=_checked_tls(tls), token=known),
         JoinedStore.close,
     )
+
+
+def _known_token(url: str, token: str | None) -> UserToken | None:
+    """Return the token for the servers of the URL. Raises InvalidArgument."""
+    with importing():
+        from .remote.client.known_tokens import token_for
+
+    return token_for(url, token)
 
 
 def _checked_tls(tls: object) -> Tls | None:

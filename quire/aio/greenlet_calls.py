@@ -31,7 +31,6 @@ from contextlib import nullcontext, suppress
 from contextvars import copy_context
 from functools import partial
 from threading import get_ident
-from time import monotonic
 from typing import Any, Final, Generic, TypeVar, cast
 
 from greenlet import GreenletExit, getcurrent, greenlet
@@ -254,9 +253,10 @@ class GreenletCall(greenlet, Generic[R]):  # type: ignore[misc]  # it has no typ
         self._is_woken = False
         wake_up.on_set = self.wake
         try:
-            until = monotonic() + seconds
+            time = self._loop.time
+            until = time() + seconds
             while not wake_up.take():
-                left = until - monotonic()
+                left = until - time()
                 if left <= 0:
                     return False
                 self.suspend(left)

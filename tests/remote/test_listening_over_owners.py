@@ -21,6 +21,7 @@ from quire.errors import StoreClosed
 from quire.interface.listening import Course
 from quire.opening import open as open_store
 from quire.remote import JoinedStore
+from quire.remote.client import waits
 from tests.kit.actors import OPTIONS, Actor, joined_elected, owner_with_work
 from tests.kit.children import Child
 from tests.kit.violation import Violation
@@ -140,7 +141,7 @@ def test_a_task_that_is_cancelled_loses_no_notice(
     def slow(course: Course, store: Any) -> Notice | None:
         notice = look(course, store)
         found.set()
-        time.sleep(0.2)
+        waits.pause(0.2)  # in which the loop goes on
         return notice
 
     async def listen() -> None:
