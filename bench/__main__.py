@@ -42,7 +42,7 @@ BENCHMARKS = {
     "served": ("served", "transactions through a server: Redis, PostgreSQL and a floor beside it"),
     "network": (
         "served",
-        "a store at a port, with TLS and without, up to 256 clients, beside Redis and JetStream",
+        "a store at a port, with TLS and without, up to 64 clients, beside Redis and JetStream",
     ),
     "network_load": (
         "served",

@@ -1,6 +1,6 @@
 """A store that is served at a port, with TLS and without, beside Redis and NATS JetStream.
 
-One server of each kind runs, all on this machine; its clients, 1 to 256 processes, do the same in
+One server of each kind runs, all on this machine; its clients, 1 to 64 processes, do the same in
 turns. Messages have 100 bytes; each client has queues of its own. Redis syncs its append-only file,
 and NATS its streams, before they answer. NATS has no transactions: there a message is put twice and
 then acknowledged. Then up to 64 tasks of one process share a connection, and at last a proxy
@@ -32,7 +32,7 @@ from bench.served.served import Crowd
 
 __all__ = ["run"]
 
-CLIENTS = (1, 8, 64, 256)
+CLIENTS = (1, 8, 64)
 TASKS = (1, 8, 64)
 OPERATIONS = {"put": "put", "get": "consume: a transaction with one get", "move": "get + 2 puts"}
 TASK_OPERATIONS = ("put", "move")
