@@ -34,7 +34,7 @@ from quire.remote.client.waits import ClientWakeUp
 from quire.remote.wire.address import Endpoint
 from quire.remote.wire.sockets import connect
 from tests.aio.test_waiting import SEGMENT_BYTES, in_line, take_one
-from tests.kit.children import Child, child
+from tests.kit.children import Child, child, is_stopped
 from tests.kit.network import certificates, listening
 from tests.kit.waiting import SECONDS, eventually
 
@@ -419,6 +419,12 @@ def test_a_call_that_meets_its_own_store_leaves_the_loop_alone(store_path: str) 
         asyncio.run(main(owner))
 
 
+def stop_at_once(owner: Child) -> None:
+    """Stop the owner: from here on it answers nothing."""
+    os.kill(owner.process.pid, signal.SIGSTOP)
+    eventually(lambda: is_stopped(owner.process.pid))
+
+
 def test_a_reader_that_is_cancelled_hands_the_role_over(store_path: str) -> None:
     """While the owner is stopped; when it goes on, the others have their answers."""
     with child(OWNER, store_path) as owner:
@@ -427,7 +433,7 @@ def test_a_reader_that_is_cancelled_hands_the_role_over(store_path: str) -> None
         async def main() -> None:
             async with quire.aio.open(store_path) as store:
                 await store.put("work", b"x")
-                os.kill(owner.process.pid, signal.SIGSTOP)
+                stop_at_once(owner)
                 tasks = [asyncio.create_task(store.queue("work")) for _ in range(8)]
                 await asyncio.sleep(0.05)
                 shared = store._inner.owner_session.connection._shared  # type: ignore[attr-defined]
@@ -457,7 +463,7 @@ def test_one_connection_is_opened_for_all(store_path: str, monkeypatch: pytest.M
 
     async def main(owner: Child) -> None:
         async with quire.aio.open(store_path) as store:
-            os.kill(owner.process.pid, signal.SIGSTOP)
+            stop_at_once(owner)
             tasks = [asyncio.create_task(store.put("work", b"x")) for _ in range(TASKS)]
             await asyncio.sleep(0.05)
             os.kill(owner.process.pid, signal.SIGCONT)
