@@ -337,3 +337,4 @@ def test_an_owner_killed_at_any_moment(
             found = connection.call(store_path, lambda again: numbers_in(again, "sum"))
             assert found == Counter(range(end))
     connection.forget(store_path)
+    store.close()

@@ -111,6 +111,7 @@ def test_an_owner_killed_in_the_middle_of_a_commit(
     found = connection.call(store_path, lambda again: numbers_in(again, *OUTPUTS))
     assert found == Counter(range(100))
     connection.forget(store_path)
+    store.close()
 
 
 def test_owners_killed_while_a_stream_runs(
@@ -137,3 +138,4 @@ def test_owners_killed_while_a_stream_runs(
     found = connection.call(store_path, lambda again: numbers_in(again, *OUTPUTS))
     assert found == Counter(range(200))
     connection.forget(store_path)
+    store.close()

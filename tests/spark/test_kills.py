@@ -216,3 +216,4 @@ def test_an_owner_killed_at_any_moment(
         assert found() == Counter(range(end))
     query.stop()
     connection.forget(store_path)
+    store.close()
