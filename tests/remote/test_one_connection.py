@@ -118,6 +118,7 @@ class Stop(Exception):
     """What a handler raises."""
 
 
+@pytest.mark.long
 def test_what_leaves_the_reader_takes_nothing_of_others(joined: Store) -> None:
     """MC2, MC6: others' answers come, and no late one reaches another stream."""
 
