@@ -17,10 +17,10 @@ MC5. What was not begun to be sent is taken back when its caller leaves. A frame
     connection ends, and the frame with it.
 MC6. A stream whose caller leaves is ended by CANCEL at the owner, and nothing of it comes to
     another: a number is used once.
+MC7. The socket is closed once nobody polls it or sends on it, so that its number is nobody else's.
 MC8. The owner answers CANCEL once nothing of the stream is under way. A thread that has left a
     change or a step of a transaction to the owner begins nothing else before that: so it finds
     what it has begun before as it stays.
-MC7. The socket is closed once nobody polls it or sends on it, so that its number is nobody else's.
 """
 
 from __future__ import annotations
@@ -280,13 +280,7 @@ class MultiplexedConnection:
         """
         try:
             with self._sending:
-                number = inbox.number or self._new_number()
-                try:
-                    parts = frames(number)
-                except Exception as error:  # noqa: BLE001 - the caller raises it
-                    raise InvalidRequest(error) from None
-                self.streams[number] = inbox
-                inbox.number = number
+                parts = self._begin_request(frames, inbox)
                 if self._queue or sum(map(len, parts)) > JOIN_BYTES:
                     self._queue_request(parts, inbox)
                 else:
@@ -301,6 +295,17 @@ class MultiplexedConnection:
             if self._queue or self._closed:
                 self._flush()
         return b"" if inbox.is_sent else None
+
+    def _begin_request(self, frames: RequestFrames, inbox: StreamInbox) -> Sequence[Bytes]:
+        """Return the request's parts; its stream has a number then. Under `_sending` (MC4)."""
+        number = inbox.number or self._new_number()
+        try:
+            parts = frames(number)
+        except Exception as error:  # noqa: BLE001 - the caller raises it
+            raise InvalidRequest(error) from None
+        self.streams[number] = inbox
+        inbox.number = number
+        return parts
 
     def _queue_request(self, parts: Sequence[Bytes], inbox: StreamInbox) -> None:
         inbox.is_sent = False
@@ -412,13 +417,7 @@ class MultiplexedConnection:
         try:
             self._reader = waits.waiter()
             with self._sending:
-                number = inbox.number or self._new_number()
-                try:
-                    parts = frames(number)
-                except Exception as error:  # noqa: BLE001 - the caller raises it
-                    raise InvalidRequest(error) from None
-                self.streams[number] = inbox
-                inbox.number = number
+                parts = self._begin_request(frames, inbox)
                 if self._queue or sum(map(len, parts)) > JOIN_BYTES:
                     self._queue_request(parts, inbox)
                 else:
