@@ -10,15 +10,35 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["NatsServer", "RabbitServer"]
+__all__ = ["NatsServer", "PortServer", "RabbitServer"]
 
 START_SECONDS = 60.0
 RABBIT = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # the wrapper in /usr/sbin changes the user
 
 
-class NatsServer:
+class PortServer:
+    """A process that listens at a port."""
+
+    def __init__(self, command: Sequence[str], port: int) -> None:
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_for_port(port, self._process)
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The processes that work for its clients."""
+        return [self._process.pid]
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+class NatsServer(PortServer):
     """nats-server, which keeps messages nowhere (no JetStream)."""
 
     def __init__(self, folder: Path) -> None:
@@ -37,17 +57,7 @@ class NatsServer:
             "--log",
             str(folder / "log"),
         ]
-        self._process = subprocess.Popen(command)
-        wait_for_port(port, self._process)
-
-    @property
-    def process_ids(self) -> list[int]:
-        """The processes that work for its clients."""
-        return [self._process.pid]
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait()
+        super().__init__(command, port)
 
 
 class RabbitServer:

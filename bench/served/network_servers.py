@@ -10,10 +10,9 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from bench.rivals.brokers import free_port, wait_for_port
+from bench.rivals.brokers import PortServer, free_port
 from bench.served.served_rivals import QuireServer, RedisServer
 
 __all__ = [
@@ -23,25 +22,6 @@ __all__ = [
     "QuireTlsServer",
     "RedisTcpServer",
 ]
-
-
-class PortServer:
-    """A process that listens at a port."""
-
-    def __init__(self, command: Sequence[str], port: int) -> None:
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        wait_for_port(port, self._process)
-
-    @property
-    def process_ids(self) -> list[int]:
-        """The processes that work for its clients."""
-        return [self._process.pid]
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait()
 
 
 class QuireSocketServer(QuireServer):
