@@ -10,16 +10,13 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
-from queue import SimpleQueue
-from typing import Final
 
 from quire.remote.wire.address import RUN_DIRECTORY, SOCKET_NAME
 from quire.remote.wire.sockets import connect, listen
+from tests.kit.proxy_thread import READ_BYTES, ProxyThread
 from tests.kit.waiting import SECONDS
-
-READ_BYTES: Final = 1 << 16
 
 
 def socket_of(path: str) -> str:
@@ -49,7 +46,7 @@ class Link:
         self.owner.close()
 
 
-class Proxy:
+class Proxy(ProxyThread[Link]):
     """A thread that carries bytes. What a test sets holds from then on."""
 
     def __init__(self, path: str, owner: str) -> None:
@@ -62,24 +59,8 @@ class Proxy:
         self.arrived = threading.Event()  # something that is not read, or not passed
         self.answers = 0  # of which parts have been passed
         self._owner = owner
-        self._listener = listen(path)
-        self._links: list[Link] = []
-        self._wake, self._woken = socket.socketpair()
-        self._jobs: SimpleQueue[tuple[Callable[[], None], threading.Event]] = SimpleQueue()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="test-proxy", daemon=True)
+        super().__init__(listen(path), "test-proxy")
         self._thread.start()
-
-    def change(self, action: Callable[[], None] = lambda: None) -> None:
-        """Do something between two steps of the thread."""
-        done = threading.Event()
-        self._jobs.put((action, done))
-        self._wake.send(b"x")
-        assert done.wait(SECONDS)
-
-    def cut(self) -> None:
-        """End all connections."""
-        self.change(self._end_links)
 
     def pass_all(self) -> None:
         """Carry all bytes from now on, of whoever comes."""
@@ -94,41 +75,15 @@ class Proxy:
 
         self.change(begin)
 
-    def _end_links(self) -> None:
-        for link in self._links:
-            link.close()
-        self._links.clear()
-
     def _pass_all(self) -> None:
         self.reads = self.lets_in = True
         self.passes_requests = self.passes_answers = lambda: True
 
-    def close(self) -> None:
-        self.cut()
-        self._closed = True
-        self.change()
-        self._thread.join(SECONDS)
-        self._listener.close()
-        self._wake.close()
-        self._woken.close()
-
-    def _run(self) -> None:
-        while not self._closed:
-            ready = self._wait()
-            if self._woken in ready:
-                self._woken.recv(READ_BYTES)
-                while not self._jobs.empty():
-                    action, done = self._jobs.get()
-                    action()
-                    done.set()
-                continue  # the links may be others
-            if self._listener in ready:
-                self._accept()
-            for link in list(self._links):
-                if link.client in ready:
-                    self._take_request(link)
-                if link.owner in ready and link in self._links:
-                    self._take_answer(link)
+    def _carry(self, link: Link, readable: Container[socket.socket]) -> None:
+        if link.client in readable:
+            self._take_request(link)
+        if link.owner in readable and link in self._links:
+            self._take_answer(link)
 
     def _wait(self) -> list[socket.socket]:
         watched = [self._woken, *([self._listener] if self.lets_in else [])]

@@ -10,19 +10,15 @@ import ctypes
 import os
 import select
 import socket
-import threading
 import time
 from collections import deque
+from collections.abc import Container
 from contextlib import suppress
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from tests.kit.proxy_thread import READ_BYTES, ProxyThread
 from tests.kit.waiting import SECONDS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-READ_BYTES: Final = 1 << 16
 ATTACH_FILTER: Final = 26  # SO_ATTACH_FILTER of Linux
 
 
@@ -75,7 +71,7 @@ class _Link:
         self.server.connection.close()
 
 
-class TcpProxy:
+class TcpProxy(ProxyThread[_Link]):
     """A port of its own, and a thread that carries bytes between it and the server's."""
 
     def __init__(self, port: int) -> None:
@@ -86,30 +82,14 @@ class TcpProxy:
         self.turns = 0  # how often an answer began to come after a request: round trips
         self.connections = 0  # that have come
         self.server_port = port
-        self._links: list[_Link] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        super().__init__(socket.create_server(("127.0.0.1", 0)), "test-tcp-proxy")
         self.port: Final[int] = self._listener.getsockname()[1]
-        self._wake, self._woken = socket.socketpair()
-        self._jobs: SimpleQueue[tuple[Callable[[], None], threading.Event]] = SimpleQueue()
-        self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name="test-tcp-proxy", daemon=True)
         self._thread.start()
 
     @property
     def url(self) -> str:
         """Where clients open the store."""
         return f"quire://localhost:{self.port}"
-
-    def change(self, action: Callable[[], None]) -> None:
-        """Do something between two steps of the thread."""
-        done = threading.Event()
-        self._jobs.put((action, done))
-        self._wake.send(b"x")
-        assert done.wait(SECONDS)
-
-    def cut(self) -> None:
-        """End all connections."""
-        self.change(self._end_links)
 
     def drop(self, *ways: OneWay) -> None:
         """Drop what goes these ways from now on."""
@@ -141,44 +121,15 @@ class TcpProxy:
 
         self.change(silence)
 
-    def close(self) -> None:
-        """End all connections, and let nobody in any more."""
-        self.change(self._stop)
-        self._thread.join(SECONDS)
-        self._listener.close()
-        self._wake.close()
-        self._woken.close()
-
     # By its thread
 
-    def _stop(self) -> None:
-        self._end_links()
-        self._is_closed = True
-
-    def _end_links(self) -> None:
-        for link in self._links:
-            link.close()
-        self._links.clear()
-
-    def _run(self) -> None:
-        while not self._is_closed:
-            readable = self._wait()
-            if self._woken in readable:
-                self._woken.recv(READ_BYTES)
-                while not self._jobs.empty():
-                    action, done = self._jobs.get()
-                    action()
-                    done.set()
-                continue  # the links may be others
-            if self._listener in readable:
-                self._accept()
-            for link in list(self._links):
-                for end, other in link.ends():
-                    if link in self._links and end.connection in readable:
-                        self._receive(link, end, other)
-                for end, _ in link.ends():
-                    if link in self._links:
-                        self._send(link, end)
+    def _carry(self, link: _Link, readable: Container[socket.socket]) -> None:
+        for end, other in link.ends():
+            if link in self._links and end.connection in readable:
+                self._receive(link, end, other)
+        for end, _ in link.ends():
+            if link in self._links:
+                self._send(link, end)
 
     def _wait(self) -> set[socket.socket]:
         reads: list[socket.socket] = [self._woken, self._listener]
