@@ -58,6 +58,7 @@ from quire.remote.wire.sockets import (
     has_ended,
     has_unread,
     joined,
+    reads_ahead,
     send_some,
     shut,
     wake_up_pair,
@@ -210,7 +211,7 @@ class MultiplexedConnection:
         try:
             self._socket.setblocking(False)
             self._poller = _Poller(self._socket.fileno())  # by which the reader waits
-            self._tells_all = not hasattr(self._socket, "has_unread")  # to a poll
+            self._tells_all = not reads_ahead(self._socket)  # to a poll
             begin(self)
             self.hello = self._greet(hello, seconds)
             self._end_heartbeat = self._begin_heartbeat()

@@ -147,11 +147,12 @@ class RequestsUnderWay:
     ) -> None:
         """Begin requests that came together, as many as this connection may in a turn."""
         streams, wire = connection.streams, connection.wire
+        over_tls = connection.over_tls
         assert streams is not None
         busy, count, shares = connection.busy, 0, False
         while frame is not None:
             client = streams.client_of(frame)
-            has_more = wire.rest or (connection.reads_ahead and connection.has_unread())
+            has_more = wire.rest or (over_tls is not None and over_tls.has_unread)
             kind = frame[4]
             is_put = kind == protocol.PUT
             if busy and self._keep(connection, client, frame):

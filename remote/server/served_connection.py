@@ -27,7 +27,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, cast
 
 from quire.arguments import Bytes
 from quire.env.interpreter import Lock
@@ -43,8 +43,8 @@ from quire.remote.wire.protocol import Header, Role
 from quire.remote.wire.sockets import (
     address_of,
     close,
-    has_unread,
     now,
+    reads_ahead,
     refuse_more,
     send_all,
     shut,
@@ -56,6 +56,8 @@ from .served_client import ServedClient
 from .waiting_gets import WaitingGet
 
 if TYPE_CHECKING:
+    from quire.remote.wire.tls_socket import TlsSocket
+
     from .network_entrance import AdmitsUsers
 
 _NO_WAIT: Final = socket.MSG_DONTWAIT
@@ -119,7 +121,7 @@ class ServedConnection:
         "is_ended",
         "is_paused",
         "is_reading",
-        "reads_ahead",
+        "over_tls",
         "role",
         "silent_seconds",
         "streams",
@@ -136,7 +138,7 @@ class ServedConnection:
     ) -> None:
         self._connection = connection
         self.access = access  # of users, one of whom the client must be
-        self.reads_ahead = hasattr(connection, "has_unread")  # it is over TLS
+        self.over_tls = cast("TlsSocket", connection) if reads_ahead(connection) else None
         self.fd = connection.fileno()
         self._admission = admission
         self.wire = WireConnection(WireSide.OWNER, scratch)
@@ -191,7 +193,7 @@ class ServedConnection:
                     raise Gone
                 self.has_sign = True
                 frame = wire.received(count)
-                if frame is not None or not (self.reads_ahead and self.has_unread()):
+                if frame is not None or not self.has_unread:
                     return frame if self.streams is not None else self._admit(frame)
         except BlockingIOError:
             return None
@@ -218,13 +220,14 @@ class ServedConnection:
             frame = self.wire.next() if self.wire.rest else None
         except RemoteError as error:
             self._refuse(error)
-        if frame is None and self.reads_ahead and self.has_unread():
+        if frame is None and self.has_unread:
             return self.receive()
         return frame
 
+    @property
     def has_unread(self) -> bool:
-        """Return True if there is more to receive that no poll tells of."""
-        return has_unread(self._connection)
+        """True if there is more to receive that no poll tells of."""
+        return self.over_tls is not None and self.over_tls.has_unread
 
     def _admit(self, frame: Bytes | None) -> Bytes | None:
         """Admit the client if its hello is there, or say why not (CL3); the frame after it."""

@@ -303,6 +303,11 @@ def joined(parts: Sequence[Bytes]) -> list[Bytes]:
     return [memoryview(part) for part in parts if len(part)]
 
 
+def reads_ahead(connection: socket.socket) -> bool:
+    """Return True if more may have come than polls tell of, as over TLS (`TlsSocket`)."""
+    return hasattr(connection, "has_unread")
+
+
 def has_unread(connection: socket.socket) -> bool:
     """Return True if something has come of which no poll tells, as some of TLS has."""
     return bool(getattr(connection, "has_unread", False))

@@ -6,7 +6,8 @@ TK1. Its calls are those of a plain socket: what `send` reports as sent the syst
 TK2. One thread reads, any number send: the session is used under a lock that nobody holds while he
     waits. Who sends without waiting is refused while another one sends, as by a full socket.
 TK3. After a receive that fills its buffer more may be here without the system knowing of it
-    (`has_unread`): who polls looks at that first.
+    (`has_unread`): who polls looks at that first. After any other one nothing is: OpenSSL is not
+    called in vain, as an SSLWantReadError costs as much as the decryption of a record.
 - Its end is that of the connection beneath: frames have lengths, so one that is cut off is noticed.
 """
 
@@ -42,6 +43,7 @@ class TlsSocket(socket.socket):
         self._record = bytearray()  # of the handshake, as far as it has come
         self._unsent = memoryview(b"")  # of records
         self._owed = 0  # bytes that are in them
+        self.has_unread = False  # a receive may give something of which no poll tells (TK3)
 
     def peer_names(self) -> list[str]:
         """As `TlsSession.peer_names`."""
@@ -93,36 +95,34 @@ class TlsSocket(socket.socket):
 
     # Receiving
 
-    @property
-    def has_unread(self) -> bool:
-        """True if a receive may give something of which no poll tells (TK3)."""
-        with self._using:
-            return self._session.has_unread
-
     def recv_into(self, buffer: Bytes, nbytes: int = 0, flags: int = 0) -> int:  # type: ignore[override]
         """Receive what fits into the buffer; 0: the end. Raises as that of a plain socket."""
         view = memoryview(buffer)
         if nbytes:
             view = view[:nbytes]
-        with self._using:
-            count = self._read_records(view)
+        session, count = self._session, None
+        if self.has_unread:
+            with self._using:
+                count = self._read_records(session, view)
         while count is None:
             data = super().recv(TLS_BYTES_AT_ONCE, flags)
             if not data:
                 return 0
             with self._using:
-                self._session.feed(data)
-                count = self._read_records(view)
+                session.feed(data)
+                count = self._read_records(session, view)
         return count
 
-    def _read_records(self, view: memoryview) -> int | None:
+    def _read_records(self, session: TlsSession, view: memoryview) -> int | None:
         """Read all records that are here, as far as the buffer goes."""
-        count = self._session.read_into(view)
-        while count and count < len(view) and self._session.has_unread:
-            further = self._session.read_into(view[count:])
+        count = session.read_into(view)
+        size = len(view)
+        while count and count < size and session.has_unread:
+            further = session.read_into(view[count:])
             if not further:
                 break
             count += further
+        self.has_unread = count == size and session.has_unread
         return count
 
     def recv(self, bufsize: int, flags: int = 0) -> bytes:
@@ -164,7 +164,7 @@ class TlsSocket(socket.socket):
         done = 0
         while True:
             try:
-                is_sent = self._flush(flags)
+                is_sent = not self._unsent or self._flush(flags)
             except TimeoutError:
                 is_sent = False
             if not is_sent:
