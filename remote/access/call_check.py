@@ -16,7 +16,7 @@ CK5. What carries messages from one name to another, then or later, needs `get` 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -174,16 +174,20 @@ class CallCheck:
                 ),
             )
 
-    def definition(self, right: Right | None, definition: object) -> None:
-        """Require what making a queue needs: on its name, and for its dead letters (CK5)."""
-        if isinstance(definition, Mapping):
-            self.new_queue(right, definition.get("name"))
-            dead_letter = definition.get("dead_letter")
-            if dead_letter is not None:
-                self.new_queue(Right.GET, definition.get("name"))
+    def definitions(self, right: Right | None, definitions: Sequence[object]) -> None:
+        """Require what making queues needs: on their names, and for dead letters (CK5)."""
+        names = [each.get("name") if isinstance(each, Mapping) else each for each in definitions]
+        for name in names:
+            self.new_queue(right, name)
+        for name, each in zip(names, definitions, strict=True):
+            dead_letter = each.get("dead_letter") if isinstance(each, Mapping) else None
+            if dead_letter is None:
+                continue
+            self.new_queue(Right.GET, name)
+            if dead_letter in names and self._names.own_name(dead_letter) is None:
+                self.new_queue(Right.PUT, dead_letter)  # it is made with it
+            else:
                 self.queue(Right.PUT, dead_letter)
-        else:
-            self.new_queue(right, definition)
 
 
 def no_queue(name: str) -> QueueNotFound:
@@ -239,8 +243,7 @@ def _new_queue(check: CallCheck, right: Right | None, name: str, arguments: Call
 
 
 def _definitions(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
-    for each in _items(arguments.get(name)):
-        check.definition(right, each)
+    check.definitions(right, list(_items(arguments.get(name))))
 
 
 def _dead_letter(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:

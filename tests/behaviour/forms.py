@@ -2,6 +2,9 @@
 
 What a test of this folder shows with the fixture `store` holds for each of them. A run has it
 embedded and in one more form, which its seed draws (`tests/kit/drawn_items.py`).
+
+"network" is a store that is served to users, opened by a token of one who has all rights; "asyncio
+network" is served to whoever has a certificate.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from quire.remote import JoinedStore
 from tests.kit.behind_loop import joined_behind_loop, owned_behind_loop, tls_behind_loop
 from tests.kit.children import join
 from tests.kit.drawn_items import FORMS as NAMES
-from tests.kit.network import over_tls
+from tests.kit.users import over_tls_with_all_rights
 
 AnyStore = Interface
 SEGMENT_BYTES = 4 << 20  # quickly made
@@ -110,7 +113,7 @@ FORMS: dict[str, Callable[[Store], AbstractContextManager[AnyStore]]] = {
     "elected": lambda owner: open_store(owner.path),
     "asyncio": owned_behind_loop,
     "asyncio joined": lambda owner: joined_behind_loop(owner.path),
-    "network": over_tls,
+    "network": over_tls_with_all_rights,
     "asyncio network": tls_behind_loop,
 }
 assert tuple(FORMS) == NAMES

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 
 import quire
 from quire.engine import EmbeddedStore
@@ -17,6 +19,7 @@ from quire.remote.access.users_file import UsersFile
 from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.server.network_entrance import NetworkEntrance, places_to_listen
 from quire.tls import Tls
+from tests.kit.network import certificates
 
 
 def grants_of(words: str) -> tuple[Grant, ...]:
@@ -72,5 +75,25 @@ def as_user(owner: EmbeddedStore, directory: Path, words: str) -> Iterator[Store
     with (
         serving_users(owner, users) as url,
         quire.open(url, token=users.tokens["anna"].text) as store,
+    ):
+        yield store
+
+
+@cache
+def _with_all_rights() -> Users:
+    """Return a file with one user who may do everything; of this process."""
+    users = Users(Path(mkdtemp(prefix="quire-users-")))
+    users.grant("root", "admin *:*")
+    return users
+
+
+@contextmanager
+def over_tls_with_all_rights(owner: Store) -> Iterator[Store]:
+    """Open an owned store by a URL, over TLS, as a user who may do everything."""
+    server, client = certificates()
+    users = _with_all_rights()
+    with (
+        serving_users(owner, users, Tls(cert=server.cert, key=server.key)) as url,
+        quire.open(url, tls=Tls(ca=client.ca), token=users.tokens["root"].text) as store,
     ):
         yield store

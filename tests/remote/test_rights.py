@@ -406,6 +406,12 @@ DETOURS: dict[str, tuple[str, Callable[[Any], object]]] = {
         "manage,get queue:mine",
         lambda s: s.create_queue("mine", dead_letter="orders", max_deliveries=1),
     ),
+    "dead letters of a new one to a new one": (
+        "manage,get queue:mine; manage queue:letters",
+        lambda s: s.admin.create_queues(
+            ["letters", {"name": "mine", "dead_letter": "letters", "max_deliveries": 1}]
+        ),
+    ),
     "a move out of it": ("browse queue:orders; put queue:bills", move),
     "a move into it": ("get queue:orders; browse queue:bills", move),
     "a move of all of it": (
