@@ -138,6 +138,13 @@ class EmbeddedStore(StoreLife, StoreObject):
         found = self._by_name.get(name)
         return None if found is None else found.name
 
+    def has_verified_sender(self, name: str | None) -> bool:
+        """Return True if the senders of the queue, or with None of any queue, are verified."""
+        if name is None:
+            return any(q.config.properties.verified_sender for q in list(self._by_name.values()))
+        found = self._by_name.get(name)
+        return found is not None and found.config.properties.verified_sender
+
     @open_call
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         self._state().queue(name)

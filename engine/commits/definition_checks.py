@@ -118,6 +118,27 @@ def check_letters(name: str, properties: Properties, theirs: str | None) -> None
         )
 
 
+def check_verifiable(state: EngineState, queue: Queue) -> None:
+    """Check that nothing puts messages of any sender to a queue whose senders are to be verified.
+
+    Raises InvalidArgument.
+    """
+    for other in list(state.ruled):
+        letters = other.config.properties
+        goes_there = state.names.get(letters.dead_letter or "") is queue
+        if goes_there and not letters.verified_sender:
+            raise InvalidArgument(
+                f"queue {queue.name!r}: dead letters of queue {other.name!r} come here, with any "
+                f"sender: alter_queue({other.name!r}, verified_sender=True) first"
+            )
+    for _, entry in entries_by_name(state, SCHEDULE):
+        if entry.body["queue_id"] == queue.queue_id and entry.body.get("sender") is not None:
+            raise InvalidArgument(
+                f"queue {queue.name!r}: schedule {entry.body['name']!r} puts as "
+                f"{entry.body['sender']!r}: drop it (store.cron.drop), and make it again then"
+            )
+
+
 def feeding(state: EngineState, name: str) -> list[Queue]:
     """The queues whose dead letters go to this name."""
     return [q for q in list(state.ruled) if q.config.properties.dead_letter == name]
@@ -216,6 +237,11 @@ def check_queue(
             "give one that stays"
         )
     check_letters(name, properties, theirs.schema)
+    if theirs.verified_sender and not properties.verified_sender:
+        raise InvalidArgument(
+            f"queue {name!r}: its messages may have any sender, and those of dead_letter {target!r}"
+            " are verified: give verified_sender=True, or another dead-letter queue"
+        )
 
 
 def _check_kept(name: str, properties: Properties) -> None:

@@ -274,6 +274,8 @@ class Definitions:
                         f"queue {queue.name!r}: {field} is {getattr(before, field)!r}, as it was "
                         "made: make another queue, and move the messages"
                     )
+            if after.verified_sender and not before.verified_sender:
+                definition_checks.check_verifiable(state, queue)
             check_grows(queue.name, before.schema, after.schema)
             capacity = changes.get("capacity", queue.config.capacity)
             kind = check_kind(queue.config.kind)

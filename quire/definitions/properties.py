@@ -173,6 +173,11 @@ class QueueOptions(TypedDict, total=False):
     another name of `quire.codecs`. `message.value` is the value again. Bytes are put as they are.
     """
 
+    verified_sender: bool
+    """True if the `sender` of a message that a user of a served store puts (see docs/security.md)
+    is the name of that user: the server sets it, and refuses a put that says another. Programs that
+    open the store by its path set any sender, or none."""
+
     type: str
     """The queue type, by which its messages are kept: "persistent" (by default), "volatile" (in the
     owner's memory, and gone when the owner ends), or a type that was registered. It stays as it was
@@ -237,6 +242,7 @@ class Properties(NamedTuple):
     indexed: tuple[str, ...] = ()
     schema: str | None = None
     codec: str | None = None
+    verified_sender: bool = False
     type: str = PERSISTENT
     persistent: bool = True
 
@@ -561,6 +567,7 @@ _CHECKS: Final = {
     "indexed": _names,
     "schema": check_schema,
     "codec": _named("a codec, as 'json'"),
+    "verified_sender": _flag,
     "type": _named(f"a queue type, as {VOLATILE!r}", optional=False),
     "persistent": _flag,
 }

@@ -64,6 +64,7 @@ class QueueInfo(Struct, frozen=True):
     rate: float | None = None  # messages a second
     group_max_in_flight: int | None = None
     group_rate: float | None = None  # messages a second
+    verified_sender: bool = False
 
 
 class CatalogItem(Struct, frozen=True):

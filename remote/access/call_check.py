@@ -53,6 +53,12 @@ class StoredNames(Protocol):
     def has_begun(self, transaction_id: object) -> bool:
         """Return True if the user has begun this open transaction."""
 
+    def has_verified_sender(self, name: str | None) -> bool:
+        """Return True if the senders of the queue, or with None of any queue, are verified."""
+
+    def checked_sender(self, queue: str, sender: object) -> str:
+        """Return the user as the sender of a put that says this one, or none (VS1)."""
+
     def note_refusal(self, need: Need) -> None:
         """A right is missing."""
 
@@ -118,6 +124,39 @@ class CallCheck:
             known.add(own)
         self._puts.add(own)
         return own
+
+    def sends_as_user(self, queue: str, *, is_moved: bool = False) -> bool:
+        """Return True if the user is to be the sender of what he puts to a queue (VS1, VS2)."""
+        if not self._names.has_verified_sender(queue):
+            return False
+        need = Need(Right.MANAGE, NameKind.QUEUE, queue)
+        if not (is_moved and self.rights.allows(need)):
+            return True
+        self.allowed.add(need)
+        return False
+
+    def carry(self, source: object, target: object) -> None:
+        """Require what messages of others need that the store carries to a queue (VS2).
+
+        Without a target they go to any queue.
+        """
+        if target is None:
+            to = None
+        elif (to := self._names.own_name(_text(target))) is None:
+            return
+        own = self._names.own_name(_text(source).partition("/")[0])
+        is_verified = own is not None and self._names.has_verified_sender(own)
+        if not is_verified and self._names.has_verified_sender(to):
+            self.need(Right.MANAGE, NameKind.QUEUE, "*" if to is None else to)
+
+    def scheduled_sender(self, arguments: CallValues) -> None:
+        """Have the user be the sender of what a schedule puts (VS3)."""
+        queue = arguments.get("queue")
+        if queue is None:
+            queue = self._names.queue_of_schedule(_text(arguments.get("name")))
+        own = None if queue is None else self._names.own_name(_text(queue))
+        if own is not None and self._names.has_verified_sender(own):
+            arguments["sender"] = self._names.checked_sender(own, arguments.get("sender"))
 
     def new_queue(self, right: Right | None, name: object) -> None:
         """Require a right on a name that no queue need have."""
@@ -263,6 +302,7 @@ def _letters(check: CallCheck, right: Right | None, name: str, arguments: CallVa
         check.need(right, NameKind.QUEUE, "*")
     else:
         check.queue(right, arguments[name])
+    check.carry(arguments.get("source"), arguments.get(name))
 
 
 def _source(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
@@ -316,6 +356,10 @@ def _schedule_queue(
     check.schedule_queue(right, arguments.get(name))
 
 
+def _scheduled(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    check.scheduled_sender(arguments)
+
+
 def _transaction(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
     check.transaction(right, arguments.get(name))
 
@@ -343,6 +387,7 @@ _WAYS: Final[Mapping[str, Way]] = {
     "alias": _alias,
     "schedule": _schedule,
     "schedule_queue": _schedule_queue,
+    "scheduled": _scheduled,
     "transaction": _transaction,
     "store": _store,
 }

@@ -18,13 +18,21 @@ from typing import Any, Final, Protocol, Self
 from quire.arguments import Bytes
 from quire.block.format import Column
 from quire.calls.call_table import CallRow, Subject, by_row
-from quire.errors import QueueExists, QueueInUse, QueueNotFound, QuireError, ScheduleNotFound
+from quire.errors import (
+    NotAllowed,
+    QueueExists,
+    QueueInUse,
+    QueueNotFound,
+    QuireError,
+    ScheduleNotFound,
+)
 from quire.interface.integration import TransactionIntegration
 from quire.interface.redriving import Redrives
 from quire.interface.store import Store
 from quire.interface.store_objects import StoreObject, TransactionCalls
 from quire.interface.transaction import Streaming, Transaction
-from quire.messages.message_id import MessageId, MessageIds
+from quire.libraries import pa
+from quire.messages.message_id import MessageId, MessageIds, PutId
 from quire.messages.payload_reader import Stream
 from quire.moments import Duration
 from quire.remote.wire.named_calls import REQUESTS, HoldingStore
@@ -35,6 +43,7 @@ from .call_check import CallCheck, needs_of
 from .granted_rights import Need
 from .shown_results import SHOWN, WHOLE_STORE, UserInForce, owner_of_transaction
 from .users_document import Right
+from .verified_senders import batch_as_user, block_as_user, check_sender
 
 # Errors whose words name others.
 _TELLING: Final = (QueueNotFound, QueueExists, QueueInUse, ScheduleNotFound)
@@ -129,6 +138,15 @@ class GuardedStore(StoreObject):
         found = self.admin.transactions()
         return any(info.id == transaction_id for info in found)
 
+    def has_verified_sender(self, name: str | None) -> bool:
+        """See `StoredNames`."""
+        found: bool = self._store.has_verified_sender(name)
+        return found
+
+    def checked_sender(self, queue: str, sender: object) -> str:
+        """See `StoredNames`."""
+        return check_sender(self._user.name, queue, sender)
+
     def note_refusal(self, need: Need) -> None:
         """See `StoredNames`."""
         self._user.note_refusal(need)
@@ -167,12 +185,22 @@ class GuardedStore(StoreObject):
 
     def put_now(self, queue: str, payload: bytes) -> int:
         """Put a message alone."""
-        own = self._check().put(queue)
+        check = self._check()
+        own = check.put(queue)
+        if check.sends_as_user(own):
+            return self._put_as_user(own, payload)
         try:
             found: int = self._store.put_now(own, payload)
         except _TELLING as error:
             raise _hidden(self._user, error) from None
         return found
+
+    def _put_as_user(self, queue: str, payload: bytes) -> int:
+        with self.transaction() as transaction:
+            transaction.put_timeout = 0.0
+            message_id = transaction.put(queue, payload)
+            transaction.commit(0.0)
+        return PutId.of(int(message_id), message_id.expires_by)
 
     def transaction(
         self,
@@ -296,6 +324,8 @@ class GuardedTransaction(TransactionCalls):
         own = check.put(queue)
         if "reply_to" in options:
             check.reply_queue(Right.GET, options["reply_to"])
+        if check.sends_as_user(own):
+            options["sender"] = check_sender(self._user.name, own, options.get("sender"))
         try:
             found: MessageId = self._transaction.put(own, payload, **options)
         except _TELLING as error:
@@ -310,6 +340,8 @@ class GuardedTransaction(TransactionCalls):
         own = check.put(queue)
         for name in payloads.column("reply_to").unique().to_pylist():
             check.reply_queue(Right.GET, name)
+        if check.sends_as_user(own):
+            payloads = batch_as_user(self._user.name, own, payloads)
         with _hiding(self._user):
             found: MessageIds = self._transaction.put_many(
                 own, payloads, timeout=timeout, request_ids=request_ids
@@ -321,25 +353,37 @@ class GuardedTransaction(TransactionCalls):
         check = self._check()
         own = check.put(queue)
         check.reply_queue(Right.GET, fields.get("reply_to"))
+        fields = self._as_user(own, fields, is_moved=True)
         with _hiding(self._user):
             found: MessageId = self._transaction.put_moved(own, content, fields)
         return found
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         """Put a block."""
-        own = self._checked_block(queue, data)
+        own, batch = self._checked_block(queue, data, is_moved=False)
         with _hiding(self._user):
-            found: MessageIds = self._transaction.integration.put_block(own, data)
+            found: MessageIds
+            if batch is None:
+                found = self._transaction.integration.put_block(own, data)
+            else:
+                found = self._transaction.put_many(own, batch)
         return found
 
     def put_moved_block(self, queue: str, data: Bytes) -> MessageIds:
         """Put a block of messages that are moved."""
-        own = self._checked_block(queue, data)
+        own, batch = self._checked_block(queue, data, is_moved=True)
         with _hiding(self._user):
-            found: MessageIds = self._transaction.put_moved_block(own, data)
+            found: MessageIds
+            if batch is None:
+                found = self._transaction.put_moved_block(own, data)
+            else:
+                found = self._transaction.put_moved_many(own, batch)
         return found
 
-    def _checked_block(self, queue: str, data: Bytes) -> str:
+    def _checked_block(
+        self, queue: str, data: Bytes, *, is_moved: bool
+    ) -> tuple[str, pa.RecordBatch | None]:
+        """Return the queue's own name, and what is to be put in the place of the block, if so."""
         check = self._check()
         own = check.put(queue)
         block = check_block(data)
@@ -347,13 +391,27 @@ class GuardedTransaction(TransactionCalls):
             found = block.headers.strings[Column.REPLY_TO]
             for name in {found.get(row) for row in range(block.count)}:
                 check.reply_queue(Right.GET, name)
-        return own
+        if not check.sends_as_user(own, is_moved=is_moved):
+            return own, None
+        return own, block_as_user(self._user.name, own, block, is_moved=is_moved)
+
+    def _as_user(
+        self, queue: str, fields: Mapping[str, Any], *, is_moved: bool
+    ) -> Mapping[str, Any]:
+        """Return the fields of a message, with the user as its sender if that is to be so."""
+        if not self._call_check.sends_as_user(queue, is_moved=is_moved):
+            return fields
+        return {**fields, "sender": check_sender(self._user.name, queue, fields.get("sender"))}
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         """Put a file: who may not write the store's directory has none."""
         check = self._check()
         check.need(*WHOLE_STORE)
         own = check.put(queue)
+        if check.sends_as_user(own):
+            raise NotAllowed(
+                f"the senders of queue {own!r} are verified: put the messages, in place of a file"
+            )
         found: MessageIds = self._transaction.integration.adopt(own, ltds_id)
         return found
 
@@ -370,6 +428,7 @@ class GuardedTransaction(TransactionCalls):
         check = self._check()
         own = check.put(queue)
         check.reply_queue(Right.GET, fields.get("reply_to"))
+        fields = self._as_user(own, fields, is_moved=is_moved)
         with _hiding(self._user):
             return self._transaction.begin_stream(own, fields, size, timeout, is_moved=is_moved)
 

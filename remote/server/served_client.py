@@ -154,6 +154,9 @@ class ServedStore(Store, HoldingStore, Chunks, Protocol):
     def own_name(self, name: str) -> str | None:
         """Return the name of the queue that is called so, by an alias too; None: there is none."""
 
+    def has_verified_sender(self, name: str | None) -> bool:
+        """Return True if the senders of the queue, or with None of any queue, are verified."""
+
     def follow(self, source: str) -> object:
         """Return what the source is, over changes of its name; its text is the name of then."""
 

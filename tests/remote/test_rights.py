@@ -51,6 +51,7 @@ ARGUMENTS: dict[str, Any] = {
     "key": "key",
     "dead_letter": "dead",
     "reply_to": "replies",
+    "sender": None,
     "payload": b"",
     "cron": "@daily",
     "transaction_id": 1,

@@ -22,7 +22,9 @@ class Cron(Subject, path="cron"):
 
     __slots__ = ()
 
-    @change(needs="manage schedule:name, put queue:queue, get reply_to:reply_to")
+    @change(
+        needs="manage schedule:name, put queue:queue, get reply_to:reply_to, put scheduled:sender"
+    )
     def create(
         self,
         name: str,
@@ -51,7 +53,7 @@ class Cron(Subject, path="cron"):
 
     @change(
         needs="manage schedule:name, put schedule_queue:name, put optional_queue:queue,"
-        " get reply_to:reply_to"
+        " get reply_to:reply_to, put scheduled:sender"
     )
     def alter(self, name: str, **changes: Unpack[schedules.ScheduleChanges]) -> ScheduleInfo:
         """Change a schedule, durably; as it is then. What is not named stays; None: not set.
