@@ -160,3 +160,18 @@ def test_what_has_failed_inside_holds_nothing(rng: Random, spread: int, *, prepa
         for info in store.prepared.list():
             store.prepared.rollback(info.xid)
     store.close()
+
+
+def test_a_failure_leaves_no_lock_taken() -> None:
+    """At each moment of what takes a lock by itself; a lock that stays taken would stop a store."""
+    store = Store.open("/s", env=SimEnv(), background=False, **OPTIONS)
+    kept_back = store._opened.kept_back
+    moment, failing = 0, Failing(1)
+    while failing.raised or not moment:
+        moment += 1
+        failing = Failing(moment)
+        with suppress(MemoryError), failing():
+            kept_back.admit()
+        assert not kept_back._lock.locked(), failing.where
+    assert moment > 5
+    store.close()
