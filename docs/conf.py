@@ -5,13 +5,18 @@ The source folder is the repository, since pages link to one another across fold
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import quire  # noqa: E402
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 project = "Quire"
 version = release = quire.__version__
@@ -44,3 +49,9 @@ autodoc_default_options = {
     # What stands in Python's own classes is not repeated.
     "inherited-members": "object, BaseException, Sequence, tuple, str, int, dict, Enum",
 }
+
+
+def setup(app: Sphinx) -> None:
+    """Let no garbage be collected while it builds: its millions of nodes stay to the end."""
+    gc.disable()
+    app.connect("build-finished", lambda _app, _error: gc.enable())

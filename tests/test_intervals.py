@@ -141,8 +141,8 @@ class IntervalModel(RuleBasedStateMachine):
         assert real._count_before == sum(sizes)
 
 
-TestIntervalModel = IntervalModel.TestCase
-TestIntervalModel.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestIntervalModel = pytest.mark.fuzz(IntervalModel.TestCase)
+TestIntervalModel.settings = settings(stateful_step_count=40, deadline=None)
 
 
 @given(st.lists(intervals, max_size=12))

@@ -175,7 +175,7 @@ SLICE = (
 )  # fmt: skip
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(6)
 def test_a_slice_of_the_tests_passes_with_the_portable_forms(tmp_path: Path) -> None:
     """Forced in that run, and in the processes that it starts; the whole: `make test-portable`."""
     done = subprocess.run(

@@ -290,7 +290,7 @@ def soak(role: str, path: str, rounds: int, messages: int, **options: int) -> li
     return sizes
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(8)
 @pytest.mark.promise(9)
 def test_memory_is_flat_while_messages_go_through(store_path: str) -> None:
     """4,500 messages, one by one, with checkpoints among them: within 5 % after the first 1,500."""

@@ -31,7 +31,7 @@ from tests.engine.workload import (
     open_store,
 )
 
-pytestmark = [pytest.mark.crash, pytest.mark.cases(3, of_file=True)]
+pytestmark = [pytest.mark.crash, pytest.mark.cases(5, of_file=True)]
 
 LARGE_PAGES: dict[str, Any] = {"page_size": 65536, "segment_bytes": 1 << 20, "data_files": 2}
 

@@ -31,7 +31,7 @@ from tests.engine.workload import (
 )
 from tests.kit.waiting import SECONDS
 
-pytestmark = [pytest.mark.crash, pytest.mark.cases(2, of_file=True)]
+pytestmark = [pytest.mark.crash, pytest.mark.cases(4, of_file=True)]
 
 # I/O errors ---------------------------------------------------------------------------------------
 

@@ -217,8 +217,8 @@ class FreeSpaceModel(RuleBasedStateMachine):
         assert sorted((n, first) for first, n in extents_of(self.free)) == list(real._by_length)
 
 
-TestFreeSpaceModel = FreeSpaceModel.TestCase
-TestFreeSpaceModel.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestFreeSpaceModel = pytest.mark.fuzz(FreeSpaceModel.TestCase)
+TestFreeSpaceModel.settings = settings(stateful_step_count=50, deadline=None)
 
 
 def test_low_pages_go_first_and_the_end_of_the_file_last() -> None:

@@ -16,7 +16,7 @@ from quire.ltds import LtdsWriter, is_foreign, list_ids, new_id
 from quire.testing import Call, SimEnv, enumerate_crashes
 from tests.engine.workload import PATH, make_room, new_machine, open_store
 
-pytestmark = [pytest.mark.crash, pytest.mark.cases(2, of_file=True)]
+pytestmark = [pytest.mark.crash, pytest.mark.cases(4, of_file=True)]
 
 LTDS = f"{PATH}/ltds"
 

@@ -68,7 +68,7 @@ def test_what_many_subscriptions_cost_each_other(
     assert store.queue("topic").messages == 1
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(8)
 def test_subscriptions_are_found_while_others_are_made(os_store: Store) -> None:
     """A look-up by name does not trip over a new one."""
     os_store.create_queue("topic", kind="topic")

@@ -193,7 +193,7 @@ class Stress:
             expected = (index + 1) % count
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(8)
 @pytest.mark.promise(2, 3)
 def test_promise_2_3_everything_at_once(seed: int, rounds: int, store_path: str) -> None:
     """Nothing is lost, doubled or out of order, and no space is left over, whatever meets what."""

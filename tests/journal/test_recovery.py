@@ -122,7 +122,7 @@ def check(env: SimEnv, oracle: Oracle) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.cases(2, of_file=True)
+@pytest.mark.cases(4, of_file=True)
 @pytest.mark.promise(1)
 @pytest.mark.parametrize("direct", [False, True])
 def test_promise_1_power_failure_at_every_call(
@@ -142,7 +142,7 @@ def test_promise_1_power_failure_at_every_call(
 
 
 @pytest.mark.crash
-@pytest.mark.cases(2, of_file=True)
+@pytest.mark.cases(4, of_file=True)
 def test_canary_builds_on_what_may_be_gone(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recovery that does not write the last group again is caught."""
     skipped = "quire.journal.recovery._settle_last_groups"
@@ -163,7 +163,7 @@ def test_canary_builds_on_what_may_be_gone(seed: int, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.crash
-@pytest.mark.cases(2, of_file=True)
+@pytest.mark.cases(4, of_file=True)
 def test_crash_at_every_call_of_recovery(seed: int) -> None:
     """A crash in the midst of recovery leaves what the next one takes (J8)."""
 
@@ -210,7 +210,7 @@ def test_several_later_segments_are_retired_whole_or_from_the_newest_down(seed: 
 
 
 @pytest.mark.crash
-@pytest.mark.cases(2, of_file=True)
+@pytest.mark.cases(4, of_file=True)
 @pytest.mark.promise(11)
 @pytest.mark.parametrize("direct", [False, True])
 def test_promise_11_an_io_error_at_every_call(seed: int, rounds: int, direct: bool) -> None:
@@ -461,7 +461,7 @@ def with_two_ready(seed: int) -> SimEnv:
 
 
 @pytest.mark.crash
-@pytest.mark.cases(2, of_file=True)
+@pytest.mark.cases(4, of_file=True)
 def test_crashes_while_two_ready_segments_are_retired(seed: int) -> None:
     """No crash leaves a gap in the numbers (JV2, J8)."""
     env = with_two_ready(seed)
@@ -479,7 +479,7 @@ def test_crashes_while_two_ready_segments_are_retired(seed: int) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.cases(2, of_file=True)
+@pytest.mark.cases(4, of_file=True)
 def test_errors_while_two_ready_segments_are_retired(seed: int) -> None:
     """Nor does an error, and what it leaves uncertain: the next recovery makes it certain (JV3)."""
 
@@ -535,14 +535,14 @@ def findings_once_a_segment_came_back(seed: int) -> list[JournalFinding]:
 
 
 @pytest.mark.crash
-@pytest.mark.cases(2, of_file=True)
+@pytest.mark.cases(4, of_file=True)
 def test_a_released_segment_that_comes_back_has_its_own_header(seed: int) -> None:
     """So that `verify` finds no damage (JV3)."""
     assert findings_once_a_segment_came_back(seed) == []
 
 
 @pytest.mark.crash
-@pytest.mark.cases(2, of_file=True)
+@pytest.mark.cases(4, of_file=True)
 def test_canary_uses_a_spare_whose_name_is_uncertain(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -255,7 +255,7 @@ def test_a_queue_that_gets_priorities_while_it_is_streamed(store: Any) -> None:
     source.stop()
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.spark
 def test_spark_reads_by_time(spark: SparkSession, store: Any, tmp_path: Path) -> None:
     """A stream and a batch read; the reason of a refusal is in the first line."""

@@ -160,7 +160,7 @@ def test_an_executor_killed_while_it_writes(game: Rounds, kills: int) -> None:
     game.end()
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 def test_a_worker_killed_while_it_writes(
     spark: SparkSession, store: Any, tmp_path: Path, control: Path, kills: int
 ) -> None:

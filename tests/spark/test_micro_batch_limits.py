@@ -83,7 +83,7 @@ def test_a_large_transactions_file_tells_its_mean(store: Any) -> None:
     assert all(50 <= size <= 53 for size in sizes[:-1]), sizes
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 def test_small_messages_are_many(store: Any) -> None:
     """The limit looks at more and more places until it is full."""
     put_large(store, "a", 30_000, 100, 10_000)

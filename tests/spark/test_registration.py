@@ -99,7 +99,7 @@ def test_what_a_query_has_committed_last_is_released(store: Any) -> None:
     connection.forget(store.path)
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.spark
 def test_a_registered_session_releases_the_last_micro_batch(
     spark: SparkSession, store: Any, tmp_path: Path

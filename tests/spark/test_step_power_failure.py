@@ -255,7 +255,7 @@ def check_content(store: Store) -> None:
     assert sum(values.values()) == len(expected)
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 def test_promise_1_2_power_failure_at_every_call_of_a_step(machine: SimEnv, spread: int) -> None:
     """Outputs, dead letters, positions, values and number: all of a batch, or nothing of it."""
     enumeration: dict[str, Any] = {

@@ -131,7 +131,7 @@ def test_many_poison_messages_pause_the_step(store: Any) -> None:
         assert store.queue("out").messages == 130
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 def test_a_share_of_one_never_pauses(store: Any) -> None:
     """Then all that fails is a dead letter, however much it is."""
     topic(store, "in", "out")
@@ -441,7 +441,7 @@ def test_it_stops_while_it_waits_or_works(store: Any) -> None:
     assert numbers_in(store, "out") == Counter(2 * n for n in range(6))
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.crash
 @pytest.mark.promise(2)
 def test_drivers_killed_at_any_moment(store: Any, rounds: int, rng: random.Random) -> None:
@@ -479,7 +479,7 @@ def test_drivers_killed_at_any_moment(store: Any, rounds: int, rng: random.Rando
     assert numbers_in(store, "out") == Counter(range(put))
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.crash
 @pytest.mark.promise(2)
 def test_owners_killed_at_any_moment(store_path: str, rounds: int, rng: random.Random) -> None:
