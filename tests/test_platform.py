@@ -25,7 +25,7 @@ import pytest
 
 from quire.env import OsEnv, os_file, os_linux, os_platform, os_portable
 from tests.platform_names import SYSTEM_MODULES, only_on_linux
-from tests.source_tree import ROOT, all_sources, module_name, parsed
+from tests.source_tree import ROOT, all_sources, module_name, nodes, parsed
 from tests.test_seam import CallFinder
 
 # What macOS has too, but not so: its locks of open files have another `struct flock`, its O_DSYNC
@@ -52,7 +52,7 @@ def linux_calls(source: str) -> list[tuple[int, str]]:
     tree = parsed(source)
     finder = CallFinder(tree)
     used = list(finder.used)
-    for node in ast.walk(tree):
+    for node in nodes(tree, ast.Call, ast.Constant):
         match node:
             case ast.Call(
                 func=ast.Name(id="getattr"), args=[ast.Name(id=name), ast.Constant(value=str(part))]

