@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quire.arguments import is_int
-from quire.env import Env
+from quire.env import Env, FileMaker
 from quire.errors import InvalidArgument
 
 from .format import FOREIGN_BIT, ID_DIGITS, SUFFIX
@@ -53,7 +53,7 @@ def modified_us(env: Env, directory: str, ltds_id: int) -> int:
     return env.modified_us(path_of(directory, ltds_id))
 
 
-def remove(env: Env, directory: str, ltds_id: int) -> bool:
+def remove(env: FileMaker, directory: str, ltds_id: int) -> bool:
     """Remove the file; False if there is none. Durable after a sync of the directory."""
     try:
         env.remove(path_of(directory, ltds_id))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.block import HEADER_BYTES, Block, StreamedBlock
 from quire.checksum import checksum
-from quire.env import Env
+from quire.env import FileOpener
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.libraries import np
 from quire.limits import LTDS_WRITE_BYTES
@@ -52,7 +52,7 @@ class LtdsReader:
     Raises `StoreCorrupt`, naming the file, if it is missing, unfinished or damaged.
     """
 
-    def __init__(self, env: Env, directory: str, ltds_id: int, store_id: int) -> None:
+    def __init__(self, env: FileOpener, directory: str, ltds_id: int, store_id: int) -> None:
         self.id = ltds_id
         self.path = path_of(directory, ltds_id)
         self._store_id = store_id

@@ -21,7 +21,7 @@ from msgspec import Struct
 from quire.arguments import Bytes
 from quire.block import BlockBuilder, EncodedBlock
 from quire.checksum import checksum
-from quire.env import Env, File
+from quire.env import FileMaker, WrittenFile
 from quire.errors import InvalidArgument
 from quire.libraries import np
 from quire.limits import (
@@ -80,7 +80,7 @@ class LtdsWriter:
 
     def __init__(
         self,
-        env: Env,
+        env: FileMaker,
         directory: str,
         store_id: int,
         ltds_id: int,
@@ -93,7 +93,7 @@ class LtdsWriter:
         self._directory = directory
         self._store_id = store_id
         self._path = path_of(directory, ltds_id)
-        self._file: File | None = None
+        self._file: WrittenFile | None = None
         self._created = False
         self._closed = False
         self._failed = False
@@ -228,7 +228,7 @@ class LtdsWriter:
         if self._failed:
             raise InvalidArgument(f"a write to {self._path} has failed: abort and begin anew")
 
-    def _open(self) -> File:
+    def _open(self) -> WrittenFile:
         if self._created:  # and closed in between
             self._file = file = self._env.open_file(self._path, direct=True)
             return file

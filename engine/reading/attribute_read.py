@@ -29,6 +29,8 @@ def find_attribute(
 ) -> Iterator[AttributePart]:
     """A part for each block of the pieces. Raises PositionLost, StoreCorrupt."""
     key = name.encode()
+    pieces = list(pieces)
+    reader.expect(pieces)
     for piece in pieces:
         for each in reader.blocks(piece):
             block = each.whole()

@@ -1,5 +1,6 @@
-"""Reading leased pieces from a store's files, in any process, without owning the store.
+"""Reading leased pieces, in any process, without owning the store.
 
+- Where the files of pieces are, `PieceFiles` knows: in a directory of this host, or elsewhere.
 - R1: every block is verified, and must carry the checksum that its piece names: a place that was
   used again is an error, never wrong messages. So it does not matter which file a handle leads to.
 - Memory is bounded by the rows of a batch and one block.
@@ -8,10 +9,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from quire.batches.arrow_batch import slices_to_arrow
 from quire.batches.delivered_slice import Delivered
@@ -19,7 +20,7 @@ from quire.block import Block, StreamedBlock
 from quire.engine.layout import Layout, no_store
 from quire.engine.pages.data_files import split_address
 from quire.engine.records.checkpoint_file import Checkpoint, list_checkpoints, read_checkpoint
-from quire.env import Env, File, OsEnv
+from quire.env import Env, File, OsEnv, ReadFile
 from quire.errors import PositionLost, StoreCorrupt
 from quire.journal import segment_path
 from quire.libraries import pa
@@ -74,16 +75,76 @@ class BlockFiles:
         return file
 
 
-class PieceReader:
-    """Reads pieces of one store. For one thread; close it at the end."""
+class PieceFiles(Protocol):
+    """The files that pieces are in: those of a directory, or of a store that is elsewhere."""
 
-    def __init__(self, path: str, *, env: Env | None = None) -> None:
-        self._env = env if env is not None else OsEnv()
+    path: str  # of the store, for messages
+
+    def expect(self, pieces: Sequence[Piece]) -> None:
+        """These pieces are read next, in this order."""
+
+    def place(self, piece: Piece) -> tuple[ReadFile, int]:
+        """Return the file and the offset of a block. Raises FileNotFoundError."""
+
+    def large(self, piece: Piece) -> LtdsReader:
+        """Open the file of a large transaction. Raises StoreCorrupt where it is not there."""
+
+    def missing(self, piece: Piece) -> str | None:
+        """Return the path of a large transaction's file that is gone; None: it is there."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+class DirectoryPieces:
+    """The files of a store whose directory this host has."""
+
+    def __init__(self, path: str, env: Env) -> None:
+        self.path = path
+        self._env = env
         self._layout = Layout(path)
         checkpoint = self._newest_checkpoint()
         self._store_id = checkpoint.store_id
         segment_bytes = int(checkpoint.document["segment_bytes"])
         self._files = BlockFiles(self._env, self._layout, segment_bytes)
+
+    def expect(self, pieces: Sequence[Piece]) -> None:
+        """Do nothing: the machine reads ahead."""
+
+    def place(self, piece: Piece) -> tuple[ReadFile, int]:
+        return self._files.at(piece.address, in_journal=piece.kind == "journal")
+
+    def large(self, piece: Piece) -> LtdsReader:
+        return LtdsReader(self._env, self._layout.ltds, piece.address, self._store_id)
+
+    def missing(self, piece: Piece) -> str | None:
+        path = path_of(self._layout.ltds, piece.address)
+        return None if self._env.exists(path) else path
+
+    def close(self) -> None:
+        self._files.close()
+
+    def _newest_checkpoint(self) -> Checkpoint:
+        for _ in range(CHECKPOINT_TRIES):
+            with suppress(FileNotFoundError):  # the owner has made a newer one meanwhile
+                newest = list_checkpoints(self._env, self._layout.checkpoints)
+                if newest:
+                    return read_checkpoint(self._env, self._layout.checkpoints, newest[-1])
+        raise no_store(self._layout)
+
+
+class PieceReader:
+    """Reads pieces of one store. For one thread; close it at the end."""
+
+    def __init__(self, store: str | PieceFiles, *, env: Env | None = None) -> None:
+        """`store`: the path of its directory, whose files are read; or what has its files."""
+        self._files: PieceFiles = (
+            DirectoryPieces(store, env or OsEnv()) if isinstance(store, str) else store
+        )
+
+    def expect(self, pieces: Sequence[Piece]) -> None:
+        """These pieces are read next, in this order: files that are elsewhere are asked ahead."""
+        self._files.expect(pieces)
 
     def read(self, piece: Piece, queue: str = "") -> Iterator[pa.RecordBatch]:
         """The piece's messages as batches of `quire.MESSAGE_SCHEMA`.
@@ -95,6 +156,8 @@ class PieceReader:
 
     def read_all(self, pieces: Iterable[Piece], queue: str = "") -> Iterator[pa.RecordBatch]:
         """All pieces' messages in order; in batches of up to `BATCH_ROWS`, small ones joined."""
+        pieces = list(pieces)
+        self.expect(pieces)
         slices: list[Delivered] = []
         rows = size = 0
         for part in self._slices(pieces):
@@ -128,7 +191,7 @@ class PieceReader:
             yield PieceBlock(start, stop, stop, 0, "a block", self._part(piece), whole)
             return
         with self._large(piece):
-            file = LtdsReader(self._env, self._layout.ltds, piece.address, self._store_id)
+            file = self._files.large(piece)
         with file:
             index = piece.start
             while index < piece.stop:
@@ -150,21 +213,17 @@ class PieceReader:
         try:
             yield
         except StoreCorrupt as error:
-            path = path_of(self._layout.ltds, piece.address)
-            if self._env.exists(path):
+            path = self._files.missing(piece)
+            if path is None:
                 raise
             raise PositionLost(
                 f"{path}: the file is not there any more: the lease may have ended; plan the read "
                 "anew"
             ) from error
 
-    def _place(self, piece: Piece) -> tuple[File, int]:
-        """The file and the offset of a block. Raises FileNotFoundError."""
-        return self._files.at(piece.address, in_journal=piece.kind == "journal")
-
     def _part(self, piece: Piece) -> StoredBlock | None:
         with suppress(FileNotFoundError):  # which the whole block tells
-            file, offset = self._place(piece)
+            file, offset = self._files.place(piece)
             return StoredBlock(
                 lambda at, size: file.read(offset + at, size), piece.length, piece.checksum
             )
@@ -175,9 +234,9 @@ class PieceReader:
 
         Raises PositionLost; StoreCorrupt for bytes that the disk does not give.
         """
-        where = f"{self._layout.path}: {piece.kind} {piece.address:#x}"
+        where = f"{self._files.path}: {piece.kind} {piece.address:#x}"
         try:
-            file, offset = self._place(piece)
+            file, offset = self._files.place(piece)
             data = file.read_block(offset, piece.length)
         except FileNotFoundError as error:
             raise _lost(where, error) from error
@@ -188,14 +247,6 @@ class PieceReader:
         if block.checksum != piece.checksum or block.count < piece.stop:
             raise PositionLost(f"{where}: the place was used again since the lease ended")
         return block
-
-    def _newest_checkpoint(self) -> Checkpoint:
-        for _ in range(CHECKPOINT_TRIES):
-            with suppress(FileNotFoundError):  # the owner has made a newer one meanwhile
-                newest = list_checkpoints(self._env, self._layout.checkpoints)
-                if newest:
-                    return read_checkpoint(self._env, self._layout.checkpoints, newest[-1])
-        raise no_store(self._layout)
 
 
 def _lost(where: str, error: Exception) -> PositionLost:

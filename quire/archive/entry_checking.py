@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, cast
 
 from quire.archive.objects import Objects
 from quire.engine.checkpoints.record_appending import parts_of
 from quire.engine.records import format as records_format
-from quire.env import Env
 from quire.errors import (
     ArchiveCorrupt,
     ArchiveError,
@@ -142,7 +140,7 @@ class EntryCheck:
     def _damage_of_file(self, ltds_id: int, trailer: int, store_id: int) -> str:
         name = format.file_name(ltds_id)
         try:
-            files = cast("Env", _ObjectFiles(self._read, name))
+            files = _ObjectFiles(self._read, name)
             with contradictions(name), LtdsReader(files, "", ltds_id, store_id) as reader:
                 self.bytes += reader.bytes
                 if trailer != reader.checksum:
@@ -177,7 +175,7 @@ class _ObjectFiles:
         self._read = read
         self._name = name
 
-    def open_file(self, path: str, **_: Any) -> _ObjectFile:
+    def open_file(self, path: str, *, read_only: bool = False) -> _ObjectFile:
         return _ObjectFile(self._read, self._name)
 
 

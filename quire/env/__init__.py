@@ -20,7 +20,7 @@ from .os_platform import (
     short_path,
     socket_events,
 )
-from .seam import Env, File, FileLock
+from .seam import Env, File, FileLock, FileMaker, FileOpener, ReadFile, WrittenFile
 
 __all__ = [
     "ENDED",
@@ -31,7 +31,11 @@ __all__ = [
     "Env",
     "File",
     "FileLock",
+    "FileMaker",
+    "FileOpener",
     "OsEnv",
+    "ReadFile",
+    "WrittenFile",
     "after_fork",
     "check_env",
     "check_file_system",

@@ -43,6 +43,60 @@ if TYPE_CHECKING:
     from socket import socket
 
 
+class ReadFile(Protocol):
+    """A file that is read, wherever it is. Its methods do as those of `File`."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes from `offset`; fewer only at the end of the file."""
+
+    def read_block(self, offset: int, length: int) -> bytes | memoryview:
+        """Read as `read`, for what may be large."""
+
+    def size(self) -> int:
+        """The size in bytes."""
+
+    def close(self) -> None:
+        """Give up the handle; twice is once."""
+
+
+class FileOpener(Protocol):
+    """What opens files to read: as far as needed, an `Env`."""
+
+    def open_file(self, path: str, *, read_only: bool = False) -> ReadFile:
+        """Open a file that is there."""
+
+
+class WrittenFile(Protocol):
+    """A file that is written, wherever it is. Its methods do as those of `File`."""
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Write all of `data` at `offset`."""
+
+    def sync(self) -> None:
+        """Make durable what was written before this call."""
+
+    def close(self) -> None:
+        """Give up the handle, without a sync; twice is once."""
+
+
+class FileMaker(Protocol):
+    """What makes files, and removes them: as far as needed, an `Env`, whose methods these are."""
+
+    def open_file(
+        self, path: str, *, create: bool = False, exclusive: bool = False, direct: bool = False
+    ) -> WrittenFile:
+        """Open a file, or with `create` make an empty one if there is none."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make the directory's entries durable."""
+
+    def aligned_buffer(self, size: int) -> memoryview:
+        """`size` writable bytes for writes."""
+
+
 class File(Protocol):
     """An open file. All offsets and lengths are bytes. Methods are thread-safe."""
 

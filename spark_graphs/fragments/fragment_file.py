@@ -10,11 +10,11 @@ YF4. A queue has a file of its own only for OWN_FILE_BYTES or more, or if no oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from quire import ltds
 from quire.block import BlockBuilder, runs_of_shares
-from quire.env import Env, OsEnv
+from quire.env import Env
 from quire.libraries import pa
 from quire.limits import MAX_BLOCK_BYTES
 from quire.rows.row_builder import RowBuilder
@@ -28,20 +28,9 @@ from quire.spark_graphs.limits import (
     PENDING_BYTES,
     ROWS_FLUSH_BYTES,
 )
+from quire.spark_graphs.task_files.task_files import files_at
 
 from .fragment import Fragment
-
-
-def directory_of(path: str) -> str:
-    """Return where the store at the path keeps the files of large transactions."""
-    return f"{path}/ltds"
-
-
-def remove(path: str, ltds_ids: Iterable[int], env: Env | None = None) -> None:
-    """Remove files that no transaction has adopted."""
-    env = env or OsEnv()
-    for ltds_id in ltds_ids:
-        ltds.remove(env, directory_of(path), ltds_id)
 
 
 class FragmentWriter:
@@ -60,12 +49,11 @@ class FragmentWriter:
 
         `partition`: the task's number, by which its own message has much room or little.
         """
-        self._path = path
+        self._files = files_at(path, env)
         self._store_id = store_id
         self._codec = codec
         self._priorities = priorities or {}
         self._inline_bytes = INLINE_BYTES if partition < INLINE_TASKS else LATER_INLINE_BYTES
-        self._env = env or OsEnv()
         self._pending: dict[
             str, BlockBuilder | RowBuilder
         ] = {}  # in the order in which queues appeared
@@ -120,7 +108,7 @@ class FragmentWriter:
             _whole_file(queue, file.finish(sync_name=False)) for queue, file in self._own.items()
         ]
         if fragments:
-            self._env.sync_directory(directory_of(self._path))
+            self._files.sync_names()
         return fragments + inline
 
     def abort(self) -> None:
@@ -129,7 +117,7 @@ class FragmentWriter:
         for file in files:
             file.abort()
         # Those that were finished already are not the writers' to remove any more.
-        remove(self._path, [file.id for file in files], self._env)
+        self._files.remove([file.id for file in files])
 
     def _take_inline(self) -> list[Fragment]:
         """Take what goes into the task's message: small shares first. It is not pending then."""
@@ -170,13 +158,7 @@ class FragmentWriter:
         return self._own[queue]
 
     def _new_file(self) -> ltds.LtdsWriter:
-        return ltds.LtdsWriter(
-            self._env,
-            directory_of(self._path),
-            self._store_id,
-            ltds.new_id(self._env, foreign=True),
-            self._codec,
-        )
+        return self._files.new_fragment(self._store_id, self._codec)
 
     def _write(self, file: ltds.LtdsWriter, builder: BlockBuilder | RowBuilder) -> None:
         if builder.count:

@@ -24,7 +24,7 @@ from quire.spark_graphs import connection
 from quire.spark_graphs.checkpoint.offsets import Positions
 
 from .batches.batch_planner import Batch, Planner, release
-from .batches.task_store import StoreFiles
+from .batches.task_store import TaskStore
 from .definition import GraphPlace, GraphQueue, Step
 from .functions.kept_values import KeptValues
 from .functions.step_function import StepWork, whole
@@ -47,7 +47,7 @@ class Backfill:
         place: GraphPlace,
         queues: Mapping[str, GraphQueue],
         step: Step,
-        tasks: StoreFiles,
+        tasks: TaskStore,
         name: str | None,
         to: Mapping[str, str],
     ) -> None:

@@ -39,7 +39,7 @@ from quire.spark_graphs.pyspark_features import check_stream_source
 from quire.spark_graphs.writing.sink_writer import target_at
 
 from .backfill import Backfill
-from .batches.task_store import StoreFiles
+from .batches.task_store import TaskStore
 from .definition import (
     GraphPlace,
     GraphQueue,
@@ -366,7 +366,7 @@ class Graph:
     def _place(self) -> GraphPlace:
         return GraphPlace(self.name, self.spark, self.path, self.checkpoints)
 
-    def _tasks(self) -> StoreFiles:
+    def _tasks(self) -> TaskStore:
         connection.make(self.path)
         target = target_at(self.path)
-        return StoreFiles(self.path, target.store_id, priorities=target.priorities)
+        return TaskStore(self.path, target.store_id, priorities=target.priorities)

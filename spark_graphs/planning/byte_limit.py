@@ -11,25 +11,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quire.env import OsEnv
 from quire.errors import PositionLost, QueueNotFound, StoreCorrupt
-from quire.ltds import LtdsReader
 from quire.reports.info import Piece
 from quire.spark_graphs.checkpoint.offsets import Positions
-from quire.spark_graphs.fragments.fragment_file import directory_of
 from quire.spark_graphs.limits import (
     ASSUMED_MESSAGE_BYTES,
     FIRST_LOOK_MESSAGES,
     LEASE_SECONDS,
     LOOK_GROWTH,
 )
+from quire.spark_graphs.task_files.task_files import TaskFiles
 
 if TYPE_CHECKING:
     from quire.interface.store import Store
 
 
 def within(
-    store: Store, begin: Positions, ends: Positions, available: Positions, max_bytes: int
+    store: Store,
+    files: TaskFiles,
+    begin: Positions,
+    ends: Positions,
+    available: Positions,
+    max_bytes: int,
 ) -> Positions:
     """Ends, none beyond those given, so that about `max_bytes` lie before them (YL1).
 
@@ -40,14 +43,16 @@ def within(
     total, found = sum(waiting.values()), dict(ends)
     for queue, count in sorted(waiting.items(), key=lambda item: (item[1], item[0])):
         share = max_bytes * count // total  # what a queue leaves, the next ones have
-        taken, size = _fitting(store, queue, begin[queue], available[queue], share)
+        taken, size = _fitting(store, files, queue, begin[queue], available[queue], share)
         found[queue] = min(ends[queue], begin[queue] + max(1, taken))
         max_bytes = max(0, max_bytes - size)
         total -= count
     return found
 
 
-def _fitting(store: Store, queue: str, begin: int, end: int, limit: int) -> tuple[int, int]:
+def _fitting(
+    store: Store, files: TaskFiles, queue: str, begin: int, end: int, limit: int
+) -> tuple[int, int]:
     """Return how many messages from `begin` on have about `limit` bytes, and their bytes."""
     position, size, look = begin, 0, FIRST_LOOK_MESSAGES
     while position < end:
@@ -60,9 +65,7 @@ def _fitting(store: Store, queue: str, begin: int, end: int, limit: int) -> tupl
         # The last block may go on beyond what was asked for: it is looked at again as a whole.
         for piece in lease.pieces if stop == end else lease.pieces[:-1]:
             count = piece.stop - piece.start
-            each = (
-                mean_bytes(store.path, store.integration.store_id, piece) or ASSUMED_MESSAGE_BYTES
-            )
+            each = mean_bytes(files, store.integration.store_id, piece) or ASSUMED_MESSAGE_BYTES
             room = int((limit - size) / each)
             if room < count:
                 return position - begin + room, size + int(room * each)
@@ -72,7 +75,7 @@ def _fitting(store: Store, queue: str, begin: int, end: int, limit: int) -> tupl
     return position - begin, size
 
 
-def mean_bytes(path: str, store_id: int, piece: Piece) -> float | None:
+def mean_bytes(files: TaskFiles, store_id: int, piece: Piece) -> float | None:
     """Return the mean size of a message of the piece's block, as far as it shows it, or file.
 
     None: the file tells nothing.
@@ -80,7 +83,7 @@ def mean_bytes(path: str, store_id: int, piece: Piece) -> float | None:
     if piece.length:
         return piece.length / piece.stop
     try:
-        with LtdsReader(OsEnv(), directory_of(path), piece.address, store_id) as file:
+        with files.open_fragment(piece.address, store_id) as file:
             return max(1.0, file.charge_bytes / max(1, file.count))
     except (StoreCorrupt, OSError):
         return None

@@ -40,6 +40,7 @@ from quire.spark_graphs.pyspark_features import (
 from quire.spark_graphs.reading.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.reading.row_columns import check_words
 from quire.spark_graphs.reading.task_reading import ReadPlan
+from quire.spark_graphs.task_files.task_files import files_at
 
 from . import byte_limit
 from .batch_pace import Idling, MicroBatchPace
@@ -215,9 +216,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         max_bytes = options.max_bytes
         if max_bytes is None or not any(behind):
             return ends
+        files = files_at(options.path)
         return connection.call(
             options.path,
-            lambda store: byte_limit.within(store, begin, ends, available, max_bytes),
+            lambda store: byte_limit.within(store, files, begin, ends, available, max_bytes),
         )
 
     def _now(self, store: Store) -> Offset:

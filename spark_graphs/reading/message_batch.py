@@ -18,12 +18,11 @@ from pyspark.sql.types import StructType
 
 from quire.errors import PositionLost, StoreCorrupt
 from quire.libraries import np, pa
-from quire.libraries.late_imports import importing
 from quire.reports.info import Piece
 from quire.rows.row_filter import RowCondition, chosen
-from quire.spark_graphs.fragments import shared_files
 from quire.spark_graphs.limits import CACHED_ROWS
 from quire.spark_graphs.pyspark_features import to_arrow_schema
+from quire.spark_graphs.task_files.task_files import files_at
 from quire.spark_graphs.worker_garbage import leave_out_modules
 
 from .moved_pieces import find_again
@@ -47,15 +46,13 @@ def read_partition(
     where: RowCondition | None = None,
     env: Env | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The messages of a task, straight from the store's files, in the schema's columns.
+    """The messages of a task, from the store's files, in the schema's columns.
 
     Only those for which the condition is true, if there is one.
     """
-    with importing():
-        from quire.engine import PieceReader  # heavy, and planners and sinks never come here
-
     arrow_schema = to_arrow_schema(schema)
-    with shared_files.seen(path), contextlib.closing(PieceReader(path, env=env)) as reader:
+    files = files_at(path, env)
+    with files.seen(), contextlib.closing(files.reader()) as reader:
         runs = groupby(partition.pieces, key=lambda item: (item.queue, item.created_us))
         for (queue, created_us), items in runs:
             pieces = [item.piece for item in items]

@@ -14,7 +14,7 @@ from quire.errors import PositionLost, StoreCorrupt
 from quire.libraries import pa
 from quire.libraries.late_imports import importing
 from quire.limits import BATCH_BYTES, BATCH_ROWS, WHOLE_BATCH_ROWS
-from quire.spark_graphs.fragments import shared_files
+from quire.spark_graphs.task_files.task_files import files_at
 
 from .moved_pieces import find_again
 from .partition import QueuePiece
@@ -31,10 +31,8 @@ def read_rows(path: str, pieces: Iterable[QueuePiece], query: RowQuery) -> Itera
     Small ones are joined, others are handed out as they lie in their block. `_meta` is the last
     column if it is asked for. Raises PositionLost, StoreCorrupt.
     """
-    with importing():
-        from quire.engine import PieceReader
-
-    with shared_files.seen(path), contextlib.closing(PieceReader(path)) as reader:
+    files = files_at(path)
+    with files.seen(), contextlib.closing(files.reader()) as reader:
         yield from _gathered(_all(reader, path, pieces, query))
 
 

@@ -27,11 +27,10 @@ from quire.errors import (
     QuireError,
     StoreFailed,
 )
-from quire.ltds import LtdsReader
 from quire.spark_graphs import connection, position_range
 from quire.spark_graphs.fragments.fragment import Fragment
-from quire.spark_graphs.fragments.fragment_file import directory_of, remove
 from quire.spark_graphs.limits import LEDGER_TRIES, QUEUE_FULL_PAUSE_SECONDS
+from quire.spark_graphs.task_files.task_files import TaskFiles, files_at
 
 from . import sink_queues
 from .write_ledger import WriteLedger
@@ -63,6 +62,7 @@ class FragmentCommitter:
         self._ledger = ledger
         self._queue_full_timeout = queue_full_timeout
         self._env = env or OsEnv()
+        self._files = files_at(path, env)
         self._may_have_committed = False
 
     def commit(self, fragments: list[Fragment]) -> None:
@@ -123,7 +123,7 @@ class FragmentCommitter:
     def _remove(self, files: Iterable[int | None]) -> None:
         """Leave to the owner what cannot be removed; it is no reason to fail."""
         try:
-            remove(self._path, [ltds_id for ltds_id in files if ltds_id is not None], self._env)
+            self._files.remove([ltds_id for ltds_id in files if ltds_id is not None])
         except OSError as error:
             _log.warning("fragments are left to age: %s", error)
 
@@ -168,16 +168,18 @@ class FragmentCommitter:
         return [fragment for fragment in fragments if fragment.queue in queues]
 
     def _put(self, store: Store, txn: Transaction, fragments: list[Fragment]) -> None:
-        put_fragments(self._env, store, txn, fragments)
+        put_fragments(self._files, store, txn, fragments)
         if self._ledger is not None:
             self._ledger.enter(txn)
 
 
-def put_fragments(env: Env, store: Store, txn: Transaction, fragments: Iterable[Fragment]) -> None:
+def put_fragments(
+    files: TaskFiles, store: Store, txn: Transaction, fragments: Iterable[Fragment]
+) -> None:
     """Put what fragments hold, or adopt their files, in their order."""
     for shared_id, group in groupby(fragments, key=lambda fragment: fragment.shared_id):
         if shared_id is not None:
-            _put_shared(env, store, txn, shared_id, group)
+            _put_shared(files, store, txn, shared_id, group)
             continue
         for own, some in groupby(group, key=lambda fragment: fragment.block is None):
             if not own:
@@ -189,7 +191,7 @@ def put_fragments(env: Env, store: Store, txn: Transaction, fragments: Iterable[
 
 
 def _put_shared(
-    env: Env, store: Store, txn: Transaction, ltds_id: int, fragments: Iterable[Fragment]
+    files: TaskFiles, store: Store, txn: Transaction, ltds_id: int, fragments: Iterable[Fragment]
 ) -> None:
     """Put blocks of one file (YC5)."""
     queues = {
@@ -197,6 +199,6 @@ def _put_shared(
         for fragment in fragments
         for number in range(*(fragment.blocks or ()))
     }
-    with LtdsReader(env, directory_of(store.path), ltds_id, store.integration.store_id) as file:
+    with files.open_fragment(ltds_id, store.integration.store_id) as file:
         blocks = file.contents(list(queues))
         txn.integration.put_blocks(zip(queues.values(), blocks, strict=True))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Shares = Mapping[str, tuple[int, int]]
 """How many messages and bytes go to each queue."""
 
-_durable: Final[set[tuple[str, str]]] = set()  # path and name of queues that are not volatile
+_durable: Final[set[tuple[int, str]]] = set()  # store and name of queues that are not volatile
 
 
 def check(path: str, queues: Iterable[str]) -> None:
@@ -33,12 +33,13 @@ def check_durable(store: Store, queues: Iterable[str]) -> None:
 
     Raises QueueNotFound with what to do, InvalidArgument.
     """
-    new = [queue for queue in queues if (store.path, queue) not in _durable]
+    store_id = store.integration.store_id
+    new = [queue for queue in queues if (store_id, queue) not in _durable]
     if new:
         position_range.infos(store, new)
         if len(_durable) > QUEUES_KNOWN:
             _durable.clear()
-        _durable.update((store.path, queue) for queue in new)
+        _durable.update((store_id, queue) for queue in new)
 
 
 def check_capacities(store: Store, shares: Shares) -> None:

@@ -23,12 +23,12 @@ from quire.libraries import pa
 from quire.spark_graphs import connection
 from quire.spark_graphs.checkpoint.offset_log import OffsetLog
 from quire.spark_graphs.first_line import first_line
-from quire.spark_graphs.fragments import shared_files
 from quire.spark_graphs.fragments.fragment import Fragment, TaskMessage
 from quire.spark_graphs.fragments.fragment_file import FragmentWriter
 from quire.spark_graphs.options import WriteOptions, local_path
 from quire.spark_graphs.pyspark_features import StreamArrowWriter
 from quire.spark_graphs.schema import check_sink_schema
+from quire.spark_graphs.task_files.task_files import files_at
 from quire.spark_graphs.worker_garbage import leave_out_modules
 
 from . import row_sink
@@ -221,7 +221,7 @@ def write_fragments(
         partition=0 if context is None else context.partitionId(),
     )
     try:
-        with shared_files.seen(options.path):
+        with files_at(options.path).seen():
             if routes is not None:
                 for queue, rows in row_sink.routed(
                     batches, options.queue, routes, target.priorities

@@ -37,7 +37,7 @@ from quire.spark_graphs import connection
 from quire.spark_graphs.checkpoint.offset_log import UNKNOWN, OffsetLog
 from quire.spark_graphs.checkpoint.offsets import Offset, Positions
 from quire.spark_graphs.fragments.fragment import Fragment, TaskMessage
-from quire.spark_graphs.graphs.batches.task_store import StoreFiles
+from quire.spark_graphs.graphs.batches.task_store import TaskStore
 from quire.spark_graphs.options import WriteOptions, read_options, write_options
 from quire.spark_graphs.planning.batch_reader import BatchReader
 from quire.spark_graphs.planning.stream_reader import StreamReader
@@ -293,7 +293,7 @@ class ElsewhereSource(QuireDataSource):
         return reader
 
 
-class SteeredFiles(StoreFiles, frozen=True, kw_only=True):
+class SteeredFiles(TaskStore, frozen=True, kw_only=True):
     """What the tasks of a graph's step have, under a test's control.
 
     A task that has read anything adds a line to the file `read` of the control directory.
@@ -325,7 +325,7 @@ class EagerFiles(SteeredFiles, frozen=True):
         self, rows: Iterator[pa.RecordBatch], queue: str | None, routes: Routes | None
     ) -> list[Fragment]:
         batches = list(rows)
-        again = StoreFiles.write(self, iter(batches), queue, routes)
+        again = TaskStore.write(self, iter(batches), queue, routes)
         FragmentCommitter(self.path, StreamLedger(f"eager:{uuid.uuid4()}", 0), 60.0).commit(again)
         super().write(iter(batches), queue, routes)
         return []

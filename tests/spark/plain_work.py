@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.graphs.batches.batch_inputs import RowRange
-from quire.spark_graphs.graphs.batches.task_store import StoreFiles
+from quire.spark_graphs.graphs.batches.task_store import TaskStore
 from quire.spark_graphs.graphs.definition import Step
 from quire.spark_graphs.graphs.functions.step_function import StepWork
 from quire.spark_graphs.graphs.preparing import prepare
@@ -62,7 +62,7 @@ def runner_of(store: Any, step: Step, restart: Any = "backoff") -> StepRunner:
     spark: Any = PlainSpark()
     found = prepare(store, GRAPH, [step], {})
     return StepRunner(
-        PlainWork(step, spark, StoreFiles(store.path, store.integration.store_id)),
+        PlainWork(step, spark, TaskStore(store.path, store.integration.store_id)),
         {queue: found[queue].created_us for queue in step.inputs},
         graph=GRAPH,
         path=store.path,

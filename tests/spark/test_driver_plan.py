@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as f
 
 from quire.spark_graphs.graphs.batches.batch_inputs import LoadedMessages, Near, arrow_columns
-from quire.spark_graphs.graphs.batches.task_store import StoreFiles
+from quire.spark_graphs.graphs.batches.task_store import TaskStore
 from quire.spark_graphs.graphs.failures.poison import (
     FailsOf,
     KnownPoison,
@@ -47,7 +47,7 @@ def runner_of(spark: SparkSession, store: Any, function: Any, **options: Any) ->
     made = step(function, dead="dead", **options)
     found = prepare(store, GRAPH, [made], {})
     return StepRunner(
-        StepWork(made, spark, StoreFiles(store.path, store.integration.store_id)),
+        StepWork(made, spark, TaskStore(store.path, store.integration.store_id)),
         {queue: found[queue].created_us for queue in made.inputs},
         graph=GRAPH,
         path=store.path,

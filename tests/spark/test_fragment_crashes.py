@@ -15,7 +15,8 @@ from quire.ltds import is_foreign, list_ids
 from quire.spark_graphs import connection
 from quire.spark_graphs.fragments import fragment_file
 from quire.spark_graphs.fragments.fragment import Fragment
-from quire.spark_graphs.fragments.fragment_file import FragmentWriter, directory_of
+from quire.spark_graphs.fragments.fragment_file import FragmentWriter
+from quire.spark_graphs.task_files.directory_files import directory_of
 from quire.spark_graphs.writing.sink_committer import FragmentCommitter
 from quire.spark_graphs.writing.write_ledger import StreamLedger
 from quire.testing import SimEnv, enumerate_crashes

@@ -21,7 +21,7 @@ from quire.messages.message_schema import MESSAGE_SCHEMA
 from quire.spark_graphs import connection
 from quire.spark_graphs.graphs.batches.batch_inputs import Leased, arrow_columns
 from quire.spark_graphs.graphs.batches.batch_planner import Batch, Planner, cut, release, standing
-from quire.spark_graphs.graphs.batches.task_store import StoreFiles
+from quire.spark_graphs.graphs.batches.task_store import TaskStore
 from quire.spark_graphs.graphs.definition import Limit, Step, limit_of, seconds_of
 from quire.spark_graphs.graphs.failures.dead_letters import (
     letter,
@@ -42,7 +42,7 @@ COUNT = 20_000  # messages that go to a file
 def planner(store: Any, limit: Limit, *queues: str) -> Planner:
     """One for the queues as they are."""
     created_us = {info.name: info.created_us for info in store.queues(queues)}
-    return Planner(created_us, limit, StoreFiles(store.path, store.integration.store_id))
+    return Planner(created_us, limit, TaskStore(store.path, store.integration.store_id))
 
 
 def planned(plan: Planner, *given: Any, **options: Any) -> Batch:
@@ -312,7 +312,7 @@ def test_what_is_too_much_for_the_driver_goes_by_tasks(
 
     nobody: Any = None
     made = StepWork(
-        Step("s", "step", here, ("a",)), nobody, StoreFiles(store.path, store.integration.store_id)
+        Step("s", "step", here, ("a",)), nobody, TaskStore(store.path, store.integration.store_id)
     )
     monkeypatch.setattr(StepWork, "called", lambda *given, **how: {"out": nobody})
     monkeypatch.setattr(StepWork, "_here", here)
@@ -359,7 +359,7 @@ def test_what_a_file_does_not_tell_counts_as_much(store: Any) -> None:
     with store.transaction(large=True) as txn:
         txn.put_many("a", [b"9" * 500] * COUNT)
     created_us = {"a": store.queue("a").created_us}
-    plan = Planner(created_us, Limit(), StoreFiles("/nowhere", 1))
+    plan = Planner(created_us, Limit(), TaskStore("/nowhere", 1))
     batch = planned(plan, store, {"a": 0}, {"a": 10})
     assert batch.inputs[0].size_bytes >= 1 << 20
     release(store.path, batch)

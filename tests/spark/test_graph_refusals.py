@@ -13,7 +13,7 @@ import quire
 from quire.env import os_env
 from quire.errors import InvalidArgument
 from quire.spark_graphs import Graph, connection
-from quire.spark_graphs.graphs.batches.task_store import StoreFiles
+from quire.spark_graphs.graphs.batches.task_store import TaskStore
 from quire.spark_graphs.graphs.definition import Step, check_step
 from quire.spark_graphs.graphs.functions.step_function import StepWork
 from quire.spark_graphs.graphs.preparing import prepare
@@ -140,7 +140,7 @@ def test_what_a_function_must_not_return() -> None:
 
     def returned(kind: Any, writes: tuple[str, ...], frame: Any) -> Any:
         step = Step("s", kind, copy, ("in",), writes)
-        return StepWork(step, nobody, StoreFiles("/nowhere", 1)).outputs(frame)
+        return StepWork(step, nobody, TaskStore("/nowhere", 1)).outputs(frame)
 
     refused("writes nothing: give it `writes`", returned, "step", (), Frame(False))
     routed = Frame(False)

@@ -18,7 +18,7 @@ from quire.graphs.graph_words import explain
 from quire.spark_graphs import connection
 from quire.spark_graphs.graphs.batches.batch_planner import Batch, Planner, release
 from quire.spark_graphs.graphs.batches.markers import Markers
-from quire.spark_graphs.graphs.batches.task_store import StoreFiles
+from quire.spark_graphs.graphs.batches.task_store import TaskStore
 from quire.spark_graphs.graphs.definition import (
     UNLIMITED,
     Limit,
@@ -41,9 +41,7 @@ def planner(store: Any, limit: Limit, *queues: str) -> Planner:
     """One whose batches end behind markers."""
     there = {info.name: info.created_us for info in store.queues(queues)}
     created_us = {queue: there[queue] for queue in queues}
-    return Planner(
-        created_us, limit, StoreFiles(store.path, store.integration.store_id), marker=DAY
-    )
+    return Planner(created_us, limit, TaskStore(store.path, store.integration.store_id), marker=DAY)
 
 
 def mark(store: Any, value: str, *queues: str) -> None:
@@ -171,7 +169,7 @@ def test_a_limit_takes_it_in_parts(store: Any, limit: Limit) -> None:
     assert len(found) > 3
 
 
-class Counting(StoreFiles, frozen=True, kw_only=True):
+class Counting(TaskStore, frozen=True, kw_only=True):
     """Counts how often it is looked at each position."""
 
     looked: Counter[int]

@@ -22,10 +22,10 @@ from quire.ltds import is_foreign, list_ids
 from quire.spark_graphs import connection
 from quire.spark_graphs.fragments import fragment_file
 from quire.spark_graphs.fragments.fragment import Fragment
-from quire.spark_graphs.fragments.fragment_file import FragmentWriter, directory_of
+from quire.spark_graphs.fragments.fragment_file import FragmentWriter
 from quire.spark_graphs.graphs.batches.batch_inputs import RowRange
 from quire.spark_graphs.graphs.batches.batch_planner import standing
-from quire.spark_graphs.graphs.batches.task_store import StoreFiles, StoreTrouble, trouble
+from quire.spark_graphs.graphs.batches.task_store import StoreTrouble, TaskStore, trouble
 from quire.spark_graphs.graphs.definition import Limit, Step
 from quire.spark_graphs.graphs.functions.kept_values import KeptValues
 from quire.spark_graphs.graphs.functions.step_function import StepWork
@@ -35,6 +35,7 @@ from quire.spark_graphs.graphs.steps.step_runner import StepRunner
 from quire.spark_graphs.reading.message_batch import read_partition
 from quire.spark_graphs.reading.partition import QuirePartition
 from quire.spark_graphs.reading.row_columns import whole_schema
+from quire.spark_graphs.task_files.directory_files import directory_of
 from quire.testing import SimEnv, SimulatedCrash, enumerate_crashes
 from tests.engine.workload import PATH, new_machine, open_store
 from tests.spark.numbered_queues import topic
@@ -69,7 +70,7 @@ class Noted:
     number: int = -1  # of the last batch
 
 
-class SimFiles(StoreFiles, frozen=True, kw_only=True):
+class SimFiles(TaskStore, frozen=True, kw_only=True):
     """The files of a store on the simulated disk."""
 
     env: SimEnv

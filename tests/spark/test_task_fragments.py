@@ -19,8 +19,9 @@ from quire.ltds import Compression, list_ids, path_of
 from quire.spark_graphs import connection
 from quire.spark_graphs.fragments import fragment_file
 from quire.spark_graphs.fragments.fragment import Fragment
-from quire.spark_graphs.fragments.fragment_file import FragmentWriter, directory_of
+from quire.spark_graphs.fragments.fragment_file import FragmentWriter
 from quire.spark_graphs.options import write_options
+from quire.spark_graphs.task_files.directory_files import directory_of
 from quire.spark_graphs.writing.routing import gathered, routed
 from quire.spark_graphs.writing.sink_committer import FragmentCommitter
 from quire.spark_graphs.writing.sink_writer import target_of, write_fragments

@@ -49,6 +49,7 @@ from quire.spark_graphs.limits import (
 from quire.spark_graphs.planning.byte_limit import within
 from quire.spark_graphs.planning.lease_renewal import renewal_of
 from quire.spark_graphs.reading.partition import QueuePiece
+from quire.spark_graphs.task_files.task_files import files_at
 
 from .batch_inputs import Leased
 from .markers import AwaitedMarker, Markers
@@ -165,7 +166,7 @@ class Planner:
             batch = self._leased(store, begins, ends, whole)
             if before == begins or not self._is_too_large(batch):
                 return batch
-            release(store.path, batch)
+            release(self._tasks.path, batch)
         return self._limited(store, begins, before, whole)
 
     def _limited(self, store: Store, begins: Positions, ends: Positions, whole: bool) -> Batch:
@@ -175,8 +176,10 @@ class Planner:
         found = cut(store, begins, ends, self._limit)
         batch = self._leased(store, begins, found, whole)
         if batch.messages > 1 and self._is_too_large(batch):
-            release(store.path, batch)
-            found = cut_bytes(store, begins, found, ends, self._limit.size_bytes)
+            release(self._tasks.path, batch)
+            files = files_at(self._tasks.path)
+            found = within(store, files, begins, found, ends, self._limit.size_bytes)
+            found = _aligned(store, begins, found, ends)
             batch = self._leased(store, begins, found, whole)
         return batch
 
@@ -208,7 +211,7 @@ class Planner:
         inputs = tuple(self._input(queue, by_queue.get(queue)) for queue in begins)
         lease_id = leases[0].lease_id if leases else None
         if lease_id is not None:
-            renewal_of(store.path, os.getpid()).add(lease_id)
+            renewal_of(self._tasks.path, os.getpid()).add(lease_id)
         return Batch(begins, ends, inputs, self._created_us, lease_id)
 
     def _input(self, queue: str, lease: Lease | None) -> Leased:
@@ -248,19 +251,12 @@ def standing(store: Store, queues: Mapping[str, str]) -> Positions:
 def cut(store: Store, begins: Positions, ends: Positions, limit: Limit) -> Positions:
     """Return where the batch ends that begins there, none beyond the ends, of one point (YCU1).
 
-    The limit of bytes is not looked at: see `cut_bytes`.
+    The limit of bytes is not looked at.
     """
     found = admit(begins, ends, limit.messages)
     if sum(found[queue] - begin for queue, begin in begins.items()) > FIRST_LOOK_MESSAGES:
         found = with_few_pieces(store, begins, found, STEP_PIECES)
     return _aligned(store, begins, found, ends)
-
-
-def cut_bytes(
-    store: Store, begins: Positions, found: Positions, ends: Positions, max_bytes: int
-) -> Positions:
-    """Return where it ends with about so many bytes at most, none beyond `found`."""
-    return _aligned(store, begins, within(store, begins, found, ends, max_bytes), ends)
 
 
 def with_few_pieces(store: Store, begins: Positions, ends: Positions, max_pieces: int) -> Positions:

@@ -1,4 +1,4 @@
-"""How a step's tasks reach the messages: one small interface, here over the store's own files.
+"""How a step's tasks reach the messages: by the files of their store, wherever that is.
 
 - What a task reads was leased when the batch was planned; what it writes counts only by the
   fragments that it returns.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -20,12 +20,12 @@ from quire.libraries import pa
 from quire.libraries.late_imports import importing
 from quire.ltds import Compression
 from quire.reports.info import Piece
-from quire.spark_graphs.fragments import shared_files
 from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.options import WriteOptions
 from quire.spark_graphs.planning.byte_limit import mean_bytes
 from quire.spark_graphs.reading.partition import QueuePiece, QuirePartition
 from quire.spark_graphs.reading.task_reading import ReadPlan
+from quire.spark_graphs.task_files.task_files import files_at
 from quire.spark_graphs.writing.row_sink import Routes
 from quire.spark_graphs.writing.sink_writer import Target, write_fragments
 
@@ -44,11 +44,16 @@ class RowRefused(Exception):
     """A row is no message."""
 
 
-class TaskStore(Protocol):
+class TaskStore(Struct, frozen=True):
     """A store as the tasks of a step need it. It is pickled, and used in other processes."""
+
+    path: str
+    store_id: int
+    priorities: Mapping[str, int] = field(default_factory=dict)  # see `Target`
 
     def read(self, part: QuirePartition, schema_ddl: str | None) -> Iterator[pa.RecordBatch]:
         """The messages of a part, in its order, in all columns that queues of this schema have."""
+        return ReadPlan.whole(self.path, schema_ddl).read(part)
 
     def write(
         self, rows: Iterator[pa.RecordBatch], queue: str | None, routes: Routes | None
@@ -57,47 +62,26 @@ class TaskStore(Protocol):
 
         `routes`: the schemas of the queues they may be for; None: they are messages of bytes.
         """
-
-    def find(self, pieces: Sequence[QueuePiece], attribute: str) -> Iterator[AttributePart]:
-        """The messages that have the attribute, among those of leased pieces of one queue."""
-
-    def size_bytes(self, piece: Piece) -> int | None:
-        """About how many bytes the messages of a leased piece have; None: it cannot be told."""
-
-    def check(self) -> None:
-        """Raise StoreNotFound where this host does not see the store, or may not use it."""
-
-
-class StoreFiles(Struct, frozen=True):
-    """The files of a store that this host sees."""
-
-    path: str
-    store_id: int
-    priorities: Mapping[str, int] = field(default_factory=dict)  # see `Target`
-
-    def read(self, part: QuirePartition, schema_ddl: str | None) -> Iterator[pa.RecordBatch]:
-        return ReadPlan.whole(self.path, schema_ddl).read(part)
-
-    def write(
-        self, rows: Iterator[pa.RecordBatch], queue: str | None, routes: Routes | None
-    ) -> list[Fragment]:
         options = WriteOptions(self.path, queue, None, None, 0.0, Compression.NONE)
         return write_fragments(rows, options, Target(self.store_id, self.priorities), routes)
 
     def find(self, pieces: Sequence[QueuePiece], attribute: str) -> Iterator[AttributePart]:
+        """The messages that have the attribute, among those of leased pieces of one queue."""
         with importing():
-            from quire.engine import PieceReader  # heavy, and most tasks never come here
-            from quire.engine.reading.attribute_read import find_attribute
+            from quire.engine.reading.attribute_read import find_attribute  # most never need it
 
-        with shared_files.seen(self.path), contextlib.closing(PieceReader(self.path)) as reader:
+        files = files_at(self.path)
+        with files.seen(), contextlib.closing(files.reader()) as reader:
             yield from find_attribute(reader, [each.piece for each in pieces], attribute)
 
     def size_bytes(self, piece: Piece) -> int | None:
-        mean = mean_bytes(self.path, self.store_id, piece)
+        """About how many bytes the messages of a leased piece have; None: it cannot be told."""
+        mean = mean_bytes(files_at(self.path), self.store_id, piece)
         return None if mean is None else max(1, int(mean * (piece.stop - piece.start)))
 
     def check(self) -> None:
-        shared_files.check(self.path)
+        """Raise StoreNotFound where this host does not see the store, or may not use it."""
+        files_at(self.path).check()
 
 
 class PartReader(Struct, frozen=True):

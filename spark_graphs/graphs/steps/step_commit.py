@@ -23,9 +23,9 @@ from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueFull, StoreFaile
 from quire.libraries import pa
 from quire.spark_graphs import connection, position_range
 from quire.spark_graphs.fragments.fragment import Fragment
-from quire.spark_graphs.fragments.fragment_file import remove
 from quire.spark_graphs.graphs.functions.kept_values import KeptValues
 from quire.spark_graphs.limits import FULL_PAUSE_SECONDS
+from quire.spark_graphs.task_files.task_files import files_at
 from quire.spark_graphs.writing import sink_queues
 from quire.spark_graphs.writing.sink_committer import put_fragments
 
@@ -131,7 +131,7 @@ class StepCommit(Struct):
 
     def _remove(self, files: set[int | None]) -> None:
         try:
-            remove(self.path, [each for each in files if each is not None], self.env)
+            files_at(self.path, self.env).remove([each for each in files if each is not None])
         except OSError as error:
             _log.warning("fragments are left to age: %s", error)
 
@@ -157,7 +157,7 @@ class StepCommit(Struct):
 
     def enter(self, store: Store, txn: Transaction) -> None:
         """Enter all that the batch does into a transaction (YSC1)."""
-        put_fragments(self.env, store, txn, self.fragments)
+        put_fragments(files_at(self.path, self.env), store, txn, self.fragments)
         for queue, letters in self.letters:
             cast("Moving", txn).put_moved_many(queue, letters)  # they keep their headers
         if self.reads:
