@@ -2,11 +2,12 @@
 
 from .compression import codec_named
 from .files import check_foreign, is_foreign, list_ids, modified_us, new_id, path_of, remove
-from .format import Compression
+from .format import PAGE_BYTES, Compression
 from .reader import LtdsReader
 from .writer import LtdsInfo, LtdsWriter
 
 __all__ = [
+    "PAGE_BYTES",
     "Compression",
     "LtdsInfo",
     "LtdsReader",

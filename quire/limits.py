@@ -49,6 +49,10 @@ MAX_LTDS_BLOCK_BYTES = 1 << 20
 # What one write to a large transaction's file takes along: larger ones are no faster.
 LTDS_WRITE_BYTES = 4 << 20
 
+# A reader of leased places on another host has so much of them by one request, and a writer of a
+# fragment sends as much by one: the owner has it in memory for each of them.
+PLACES_BYTES = 4 << 20
+
 # A streamed payload: a reader, and a client that sends it, have one chunk in memory at a time. The
 # places of all its chunks are in memory while it is written or read: 12 MiB for the largest.
 CHUNK_BYTES = 1 << 20
@@ -112,7 +116,7 @@ assert ARROW_SLICE_BYTES <= ARROW_WHOLE_BYTES
 assert MAX_LTDS_BLOCK_BYTES <= LTDS_WRITE_BYTES <= LTDS_SYNC_BYTES
 assert MAX_LTDS_BLOCK_BYTES <= MAX_BLOCK_BYTES
 assert MAX_LTDS_BLOCK_BYTES <= ROWS_BLOCK_BYTES <= LTDS_WRITE_BYTES
-assert CHUNK_BYTES <= LTDS_WRITE_BYTES
+assert CHUNK_BYTES <= LTDS_WRITE_BYTES <= PLACES_BYTES
 assert HUGE_PAGE_BYTES <= MAPPED_READ_BYTES
 assert MAX_PAYLOAD_BYTES <= MAX_STREAM_BYTES
 

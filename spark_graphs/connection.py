@@ -1,7 +1,8 @@
 """This process's way to the store's owner: one connection for each store, opened when needed.
 
 Spark calls the connector from several processes, forks some of them, and replaces them at any time.
-None of them owns the store: each joins its owner, which is started if there is none. When the owner
+None of them owns the store: each joins its owner, which is started if there is none, or the server
+that a URL names. When the owner
 dies, the next call starts another one, and what is safe to repeat is repeated. Whether the store
 may live where it does was asked of whoever gave its path (`quire.env.check_file_system`), once.
 """
@@ -11,18 +12,21 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
+import quire.opening
 from quire.env import Env, OsEnv
 from quire.env.interpreter import Lock
 from quire.errors import (
     ConnectionLost,
+    InvalidArgument,
     OutcomeUnknown,
     QuireError,
     StoreClosed,
     StoreLocked,
     StoreNotFound,
 )
+from quire.libraries.late_imports import importing
 from quire.opening import open_or_serve
 
 from .limits import PATIENCE_SECONDS
@@ -30,7 +34,12 @@ from .worker_garbage import leave_out_modules
 
 if TYPE_CHECKING:
     from quire.remote import JoinedStore
+    from quire.remote.wire.address import Endpoint
+    from quire.tls import Tls
 
+SERVED: Final = "quire://"
+TLS: Final = {"ca": "QUIRE_TLS_CA", "cert": "QUIRE_TLS_CERT", "key": "QUIRE_TLS_KEY"}
+"""The variables with the paths of certificates, by the arguments of `quire.Tls`."""
 PAUSE_SECONDS = (0.02, 0.1, 0.5, 1.0)
 
 _LOST = (ConnectionLost, StoreClosed, StoreLocked)
@@ -50,7 +59,14 @@ def store_at(path: str) -> JoinedStore:
         return _stores[key]
 
 
+def is_served(path: str) -> bool:
+    """Return True for the URL of a server, by which a store is reached from other hosts."""
+    return path.startswith(SERVED)
+
+
 def _open(path: str) -> JoinedStore:
+    if is_served(path):
+        return cast("JoinedStore", quire.opening.open(path, tls=_tls(path)))
     if not OsEnv().exists(path):
         raise StoreNotFound(
             f"there is no store at {path}; create it with quire.open({path!r}), and its queues "
@@ -59,8 +75,50 @@ def _open(path: str) -> JoinedStore:
     return open_or_serve(path, create=False, network_file_system=True)
 
 
+def check_url(url: str) -> str:
+    """Return the URL of a server without a slash behind it. Raises InvalidArgument."""
+    with importing():
+        from quire.remote.wire.address import place_of, urls_of
+        from quire.tls import Tls
+
+    if "@" in url:
+        raise InvalidArgument(
+            "the URL of a server has no user in it, nor a token, which would be in plans and logs: "
+            "give quire://host:port, and the token by QUIRE_TOKEN in the environment"
+        )
+    found = url.rstrip("/")
+    for each in urls_of(found):
+        place_of(each, Tls())
+    return found
+
+
+def _tls(url: str) -> Tls | None:
+    """Return the certificates for a server, by the variables of the environment.
+
+    None: there are none, and all its addresses are of this machine, which TLS is not needed for.
+    """
+    with importing():
+        from quire.remote.wire.address import place_of, urls_of
+        from quire.tls import Tls
+
+    named = {name: os.environ[variable] for name, variable in TLS.items() if variable in os.environ}
+    if not named and all(_is_local(place_of(each, Tls())) for each in urls_of(url)):
+        return None
+    return Tls(**named)
+
+
+def _is_local(place: Endpoint) -> bool:
+    return isinstance(place, str) or place.is_local
+
+
 def make(path: str) -> None:
-    """Make the store at the path, if there is none. Raises what `quire.open` raises."""
+    """Make the store at the path, if there is none. Raises what `quire.open` raises.
+
+    One behind a URL is its server's to make.
+    """
+    if is_served(path):
+        store_at(path)
+        return
     key = (os.getpid(), path)
     with _opening:
         if key not in _stores:

@@ -46,6 +46,8 @@ assert GATHER_BYTES < PENDING_BYTES
 PARTITION_BYTES = 256 << 20
 SMALL_BYTES = 8 << 20  # below this, a second task costs more than it gains
 ASSUMED_MESSAGE_BYTES = 128  # what a message is taken for where a piece does not tell its bytes
+# Of a file at a server, fetched when it is opened: its trailer, and a directory of 1,500 blocks.
+FILE_END_BYTES = 64 << 10
 # A lease outlives the tasks that it was made for, which cannot end it, but not for ever.
 LEASE_SECONDS = 600.0
 # How often a range is looked for while its queue is dropped and made again under the reader.
@@ -65,6 +67,7 @@ LOG_ENTRIES_NEEDED = 2
 # A source that has been stopped ends within moments; one that goes on so long is another reader.
 HOLD_PATIENCE_SECONDS = 10.0
 HOLD_PAUSE_SECONDS = 0.05
+HOLDS_DIRECTORY = "/tmp/quire-readers"  # with the user behind it; of stores at a server
 # Sources that Spark makes of one load in one query: one for each side of its joins with itself.
 MAX_SOURCES_OF_A_LOAD = 16
 

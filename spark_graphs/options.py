@@ -4,7 +4,8 @@ Names follow Spark's Kafka connector where the meaning is the same. They are cas
 an option that is not known where it is given is an error, never ignored.
 
 Everywhere
-    path                   the store's directory, absolute; or what is given to load, save, start
+    path                   the store's directory, absolute, or the URL of its server
+                           (quire://host:port); or what is given to load, save, start
     networkFileSystem      true: a store on a network file system is warned of in place of refused
 
 Reads
@@ -75,6 +76,7 @@ from quire.sizes import bytes_of
 
 from . import by_time
 from .by_time import ByTime
+from .connection import check_url, is_served
 from .limits import DEFAULT_TRIGGER_DELAY_SECONDS
 
 EARLIEST = -2  # the numbers that Kafka's connector uses inside JSON offsets
@@ -128,7 +130,14 @@ KNOWN: dict[str, tuple[Side, ...]] = {
 }
 _CANONICAL = {name.lower(): name for name in KNOWN}
 
+_NO_SECRETS = (
+    "options are in plans, event logs and the user interface: give a token by QUIRE_TOKEN in the "
+    "environment of driver and executors, or by the file ~/.config/quire/tokens of each host"
+)
 _ADVICE = {
+    "token": _NO_SECRETS,
+    "password": _NO_SECRETS,
+    "tls": "name the files by QUIRE_TLS_CA, QUIRE_TLS_CERT and QUIRE_TLS_KEY in the environment",
     "topic": "use 'queue'",
     "assign": "a queue has no partitions; use 'queue' or 'subscribe'",
     "paths": "a read is of one store: give load() its directory alone, and queues by 'subscribe'",
@@ -275,10 +284,12 @@ def _path(options: Mapping[str, str]) -> str:
     path = local_path(options.get("path", ""))
     if not path:
         raise InvalidArgument(
-            "option 'path' is missing: give the store's directory. (Spark does not hand on "
-            "the options of CREATE TABLE: use CREATE TEMPORARY VIEW, or give them WITH (...) in "
-            "each statement)"
+            "option 'path' is missing: give the store's directory, or quire://host:port. (Spark "
+            "does not hand on the options of CREATE TABLE: use CREATE TEMPORARY VIEW, or give them "
+            "WITH (...) in each statement)"
         )
+    if is_served(path):
+        return check_url(path)
     if not path.startswith("/"):
         # The connector runs in processes with other working directories than the driver's.
         raise InvalidArgument(f"option 'path' must be absolute, not '{path}'")

@@ -159,5 +159,6 @@ class QuireDataSource(DataSource):
 def _placed(parse: Callable[..., Parsed], raw: Mapping[str, str], *, streaming: bool) -> Parsed:
     """Return what the options say. Raises InvalidArgument, also for where the store is."""
     options = parse(raw, streaming=streaming)
-    check_file_system(OsEnv(), options.path, network=options.network_file_system)
+    if not connection.is_served(options.path):
+        check_file_system(OsEnv(), options.path, network=options.network_file_system)
     return options

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from quire.arguments import (
+    are_several,
     check_flag,
     check_keys,
     check_lease_id,
@@ -17,10 +18,14 @@ from quire.arguments import (
 from quire.definitions.source_pattern import is_pattern
 from quire.engine.checkpoints.store_files import Opened
 from quire.engine.reading.lease import Leases
+from quire.engine.reading.place_bytes import PlaceBytes
 from quire.engine.transactions.context import Context
+from quire.engine.upkeep.fragment_files import check_part, remove_fragments, write_fragment
 from quire.engine.upkeep.maintenance import Maintenance
+from quire.errors import InvalidArgument
 from quire.interface.awaited import PUT, REMOVAL, Awaited
 from quire.libraries.late_imports import importing
+from quire.ltds import check_foreign
 from quire.moments import Duration
 from quire.reports.info import Lease, ShippingReport, ShippingState, StateLease
 
@@ -45,6 +50,7 @@ class IntegrationHandlers:
         self._leases = leases
         self._maintenance = maintenance
         self._shipping = shipping
+        self._bytes = PlaceBytes(context.env, context.journal, context.places)
 
     def positions(self, name: str) -> tuple[int, int]:
         queue = self._state.queue(name)
@@ -115,6 +121,20 @@ class IntegrationHandlers:
 
     def end_lease(self, lease_id: int) -> None:
         self._leases.release(check_lease_id(lease_id))
+
+    def read_places(self, places: Iterable[tuple[str, int, int, int]]) -> list[bytes]:
+        return self._bytes.read(places)
+
+    def file_size(self, ltds_id: int) -> int:
+        return self._bytes.size(ltds_id)
+
+    def write_fragment(self, ltds_id: int, offset: int, data: bytes) -> None:
+        write_fragment(self._context, check_foreign(ltds_id), *check_part(offset, data))
+
+    def remove_fragments(self, ltds_ids: Iterable[int]) -> None:
+        if not are_several(ltds_ids):
+            raise InvalidArgument(f"ltds_ids {ltds_ids!r:.100}: give several ids")
+        remove_fragments(self._context, [check_foreign(each) for each in ltds_ids])
 
     def ship(self, report: ShippingReport | None) -> ShippingState:
         return self._shipping().ship(report)

@@ -1,10 +1,79 @@
-"""Files of large transactions that no commit points to."""
+"""Files of large transactions that no commit points to.
+
+- One that another process writes, by itself or through the owner, has a name that nobody else
+  draws, and belongs to nobody until a transaction adopts it. While the owner writes or removes it,
+  none can.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from quire.arguments import is_int
 from quire.engine.transactions.context import Context
-from quire.errors import PositionLost
-from quire.ltds import is_foreign, list_ids, modified_us, remove
+from quire.errors import InvalidArgument, PositionLost, QuireError, StoreError
+from quire.limits import PLACES_BYTES
+from quire.ltds import is_foreign, list_ids, modified_us, path_of, remove
+
+
+@contextmanager
+def _held(context: Context, ltds_id: int) -> Iterator[None]:
+    """A block in which no transaction adopts the file. Raises PositionLost if one has it."""
+    context.adoptions.hold(ltds_id)
+    try:
+        yield
+    finally:
+        context.adoptions.let_go(ltds_id)
+
+
+def check_part(offset: object, data: object) -> tuple[int, bytes]:
+    """Return the offset and the bytes of a part. Raises InvalidArgument."""
+    if not is_int(offset) or not 0 <= offset < 1 << 62:
+        raise InvalidArgument(f"offset {offset!r:.100}: give where the part begins, from 0 on")
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise InvalidArgument(f"data {data!r:.100}: give bytes")
+    if not 0 < len(data) <= PLACES_BYTES:
+        raise InvalidArgument(f"a part of {len(data)} bytes: give 1 to {PLACES_BYTES} at a time")
+    return offset, bytes(data)
+
+
+def write_fragment(context: Context, ltds_id: int, offset: int, data: bytes) -> None:
+    """Write a part of a file of another process, durably.
+
+    Raises PositionLost for a file that is gone, or belongs to a transaction; DiskFull.
+    """
+    env, directory = context.env, context.ltds_directory
+    path = path_of(directory, ltds_id)
+    with _held(context, ltds_id):
+        try:
+            file = env.open_file(path, create=not offset)
+        except FileNotFoundError:
+            raise PositionLost(
+                f"{path}: the file is not there (any more), as one that nobody adopts is removed "
+                "after a day: write it anew"
+            ) from None
+        try:
+            file.write(offset, data)
+            file.sync()
+            if not offset:
+                env.sync_directory(directory)
+        except OSError as error:
+            if isinstance(error, QuireError):
+                raise
+            raise StoreError(f"{path} cannot be written ({error}): write it anew") from error
+        finally:
+            file.close()
+
+
+def remove_fragments(context: Context, ltds_ids: Iterable[int]) -> None:
+    """Remove files of other processes, but for those that transactions have."""
+    for ltds_id in ltds_ids:
+        try:
+            with _held(context, ltds_id), context.sequencer.fail_stop("removing a file"):
+                remove(context.env, context.ltds_directory, ltds_id)
+        except PositionLost:
+            continue
 
 
 def sweep_fragments(context: Context) -> int:

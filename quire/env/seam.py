@@ -60,7 +60,7 @@ class ReadFile(Protocol):
 
 
 class FileOpener(Protocol):
-    """What opens files to read: as far as needed, an `Env`."""
+    """An opener of files to read: as far as needed, an `Env`."""
 
     def open_file(self, path: str, *, read_only: bool = False) -> ReadFile:
         """Open a file that is there."""
@@ -80,7 +80,7 @@ class WrittenFile(Protocol):
 
 
 class FileMaker(Protocol):
-    """What makes files, and removes them: as far as needed, an `Env`, whose methods these are."""
+    """A maker and remover of files: as far as needed, an `Env`, whose methods these are."""
 
     def open_file(
         self, path: str, *, create: bool = False, exclusive: bool = False, direct: bool = False

@@ -159,6 +159,40 @@ class Integration(Subject, path="integration"):
     def end_lease(self, lease_id: int) -> None:
         """End a lease; nothing happens if it has ended already."""
 
+    @look(needs="admin store")
+    def read_places(self, places: Iterable[tuple[str, int, int, int]]) -> list[bytes]:
+        """Return bytes of leased pieces, for who has none of the store's files: not verified.
+
+        `places`: the kind and the address of each piece, an offset there, and a length; 4 MiB of
+        them at most together. Of a large transaction's file they are fewer at its end. Raises
+        PositionLost where a file is gone, StoreCorrupt for bytes that the disk does not give,
+        InvalidArgument.
+        """
+
+    @look(needs="admin store")
+    def file_size(self, ltds_id: int) -> int:
+        """Return the size in bytes of a large transaction's file, or of a fragment.
+
+        Raises PositionLost where it is gone, InvalidArgument.
+        """
+
+    @change(again=True, needs="admin store")
+    def write_fragment(self, ltds_id: int, offset: int, data: bytes) -> None:
+        """Write a part of a file that `Transaction.integration.adopt` may take (`quire.ltds`).
+
+        For who has none of the store's files; up to 4 MiB, durable when it returns. The part at 0
+        makes the file, whose id is drawn anew for each. One that no transaction adopts within a
+        day after its last part is removed. Raises InvalidArgument, PositionLost for a file that is
+        gone, or belongs to a transaction, and DiskFull.
+        """
+
+    @change(again=True, needs="admin store")
+    def remove_fragments(self, ltds_ids: Iterable[int]) -> None:
+        """Remove files that no transaction has adopted; the others, and those gone, are left.
+
+        Raises InvalidArgument.
+        """
+
     @change(again=True, needs="admin store")
     def ship(self, report: ShippingReport | None = None) -> ShippingState:
         """Tell the owner how far the archive has the store's records, and return what is next.

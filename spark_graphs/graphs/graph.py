@@ -83,10 +83,11 @@ class Graph:
         with graph.start() as run:
             run.drain()
 
-    `name`: of the graph, as queues have names. `path`: the store's directory; it is made where it
-    is not there. `checkpoints`: a directory, or a URL, for what Spark itself keeps of streaming
-    steps; by default beside the store, `<path>-checkpoints`. `network_file_system`: with True a
-    store on one is warned of in place of refused. Raises InvalidArgument.
+    `name`: of the graph, as queues have names. `path`: the store's directory, which is made where
+    it is not there, or the URL of its server, `quire://host:port`. `checkpoints`: a directory, or a
+    URL, for what Spark itself keeps of streaming steps; by default beside the store,
+    `<path>-checkpoints`, but of a store at a server. `network_file_system`: with True a store on
+    one is warned of in place of refused. Raises InvalidArgument.
     """
 
     def __init__(
@@ -102,13 +103,17 @@ class Graph:
         if not hasattr(spark, "addTag"):
             raise InvalidArgument(f"graph '{name}': spark {spark!r:.100}: give a SparkSession")
         self.spark = spark
-        self.path = checked_path(path)
-        check_file_system(OsEnv(), self.path, network=network_file_system)
+        if isinstance(path, str) and connection.is_served(path):
+            self.path = connection.check_url(path)
+        else:
+            self.path = checked_path(path)
+            check_file_system(OsEnv(), self.path, network=network_file_system)
         if checkpoints is not None and not (isinstance(checkpoints, str) and checkpoints):
             raise InvalidArgument(
                 f"checkpoints {checkpoints!r:.100}: give the path or URL of a directory, or None"
             )
-        self.checkpoints = checkpoints or f"{self.path}-checkpoints"
+        beside = "" if connection.is_served(self.path) else f"{self.path}-checkpoints"
+        self.checkpoints = checkpoints or beside
         self.queues: dict[str, GraphQueue] = {}
         self.steps: dict[str, Step] = {}
 
@@ -172,7 +177,7 @@ class Graph:
         """
         is_streaming = check_flag("stateful", stateful) or watermark is not None
         if is_streaming:
-            check_stream_source("a streaming step")
+            self._check_streaming()
         inputs, outputs = checked_names("queue", reads), checked_names("queue", writes)
 
         def add(function: F) -> F:
@@ -365,6 +370,15 @@ class Graph:
 
     def _place(self) -> GraphPlace:
         return GraphPlace(self.name, self.spark, self.path, self.checkpoints)
+
+    def _check_streaming(self) -> None:
+        """Raise InvalidArgument where Spark cannot have a streaming step."""
+        check_stream_source("a streaming step")
+        if not self.checkpoints:
+            raise InvalidArgument(
+                f"graph '{self.name}' is of a store at {self.path}: for streaming steps give it "
+                "`checkpoints`, a directory or URL for what Spark keeps of them"
+            )
 
     def _tasks(self) -> TaskStore:
         connection.make(self.path)

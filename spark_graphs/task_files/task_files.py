@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from quire import ltds
 from quire.env import Env
+from quire.spark_graphs.connection import is_served
 
 from .directory_files import DirectoryFiles
+from .served_files import ServedFiles
 
 if TYPE_CHECKING:
     from quire.engine import PieceReader
@@ -47,5 +49,5 @@ class TaskFiles(Protocol):
 
 
 def files_at(path: str, env: Env | None = None) -> TaskFiles:
-    """Return the files of the store at the path."""
-    return DirectoryFiles(path, env)
+    """Return the files of the store at the path, or behind the URL."""
+    return ServedFiles(path, env) if is_served(path) else DirectoryFiles(path, env)

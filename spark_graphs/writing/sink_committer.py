@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from quire.arguments import Bytes
 from quire.env import Env, OsEnv
 from quire.errors import (
     AlreadyCommitted,
@@ -29,7 +30,7 @@ from quire.errors import (
 )
 from quire.spark_graphs import connection, position_range
 from quire.spark_graphs.fragments.fragment import Fragment
-from quire.spark_graphs.limits import LEDGER_TRIES, QUEUE_FULL_PAUSE_SECONDS
+from quire.spark_graphs.limits import FLUSH_BYTES, LEDGER_TRIES, QUEUE_FULL_PAUSE_SECONDS
 from quire.spark_graphs.task_files.task_files import TaskFiles, files_at
 
 from . import sink_queues
@@ -201,4 +202,13 @@ def _put_shared(
     }
     with files.open_fragment(ltds_id, store.integration.store_id) as file:
         blocks = file.contents(list(queues))
-        txn.integration.put_blocks(zip(queues.values(), blocks, strict=True))
+        some: list[tuple[str, Bytes]] = []
+        size = 0
+        # Read before they are put: the file may be read by calls of the same store.
+        for queue, block in zip(queues.values(), blocks, strict=True):
+            some.append((queue, block))
+            size += len(block)
+            if size >= FLUSH_BYTES:
+                txn.integration.put_blocks(some)
+                some, size = [], 0
+        txn.integration.put_blocks(some)

@@ -15,7 +15,7 @@ import quire
 from quire.block import encode_one
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument
-from quire.limits import MAX_LEDGER_KEY_BYTES, MAX_XID_BYTES
+from quire.limits import MAX_LEDGER_KEY_BYTES, MAX_XID_BYTES, PLACES_BYTES
 from quire.reports.info import ShippingReport
 from tests.behaviour.forms import FORMS, AnyStore
 
@@ -188,6 +188,30 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "ship": (
         [5, "report", {"lsn": 1}, ShippingReport(-1, 0, 0), ShippingReport(1 << 60, 0, 0)],
         lambda store, bad: store.integration.ship(bad),
+    ),
+    "read_places": (
+        [None, "places", [5], [("data", 1, 2)], [("none", 0, 0, 1)], [("data", -1, 0, 1)],
+         [("ltds", True, 0, 1)], [("data", 1 << 62, 0, 1)], [("journal", 1 << 62, 0, 1)],
+         [("ltds", 1, 0, PLACES_BYTES), ("ltds", 1, 0, 1)]],
+        lambda store, bad: store.integration.read_places(bad),
+    ),
+    "file_size": (
+        [None, "1", -1, True, 1.5, 1 << 63], lambda store, bad: store.integration.file_size(bad)
+    ),
+    "write_fragment": (
+        [None, "1", -1, True, 5, 1 << 63],
+        lambda store, bad: store.integration.write_fragment(bad, 0, b"1"),
+    ),
+    "write_fragment offset": (
+        [None, "1", -1, True, 1.5],
+        lambda store, bad: store.integration.write_fragment(1 << 62, bad, b"1"),
+    ),
+    "write_fragment data": (
+        [None, "1", 5, b"", bytes(PLACES_BYTES + 1)],
+        lambda store, bad: store.integration.write_fragment(1 << 62, 0, bad),
+    ),
+    "remove_fragments": (
+        [None, 5, [None], ["1"], [5]], lambda store, bad: store.integration.remove_fragments(bad)
     ),
     "archive_boundary": (
         [None, "1", -1, True, 1.5], lambda store, bad: store.integration.archive_boundary(bad)

@@ -18,6 +18,7 @@ from quire.errors import QueueNotFound, TransactionNotFound
 from quire.interface.integration import TransactionIntegration
 from quire.remote.wire.named_calls import NAMESPACES
 from quire.reports.info import ShippingReport
+from quire.rows.open_block import check_block
 from tests.behaviour.forms import WITH_CALLBACKS, AnyStore
 from tests.behaviour.test_fragments import block, file
 from tests.kit.waiting import SECONDS
@@ -454,6 +455,7 @@ def listeners(store: AnyStore) -> None:
 
 @covers(INTEGRATION, "store_id positions positions_many ledger ledger_many put_priorities")
 @covers(INTEGRATION, "subscribe_many lease lease_many lease_state renew_lease end_lease")
+@covers(INTEGRATION, "read_places file_size write_fragment remove_fragments")
 def integration(store: AnyStore) -> None:
     """Positions, entries, subscriptions, and leases of ranges."""
     store.create_queue("t", kind="topic")
@@ -474,6 +476,14 @@ def integration(store: AnyStore) -> None:
     store.integration.end_lease(lease.lease_id)
     [lease] = store.integration.lease_many([("t", start, end)])
     store.integration.end_lease(lease.lease_id)
+    [lease] = store.integration.lease_many([("t", start, end)])
+    for piece in lease.pieces:
+        place = (piece.kind, piece.address, 0, piece.length)
+        [data] = store.integration.read_places([place])
+        assert check_block(data).checksum == piece.checksum
+    store.integration.write_fragment(1 << 62 | 7, 0, b"part")
+    assert store.integration.file_size(1 << 62 | 7) == 4
+    store.integration.remove_fragments([1 << 62 | 7])
     state = store.integration.lease_state(60.0)
     checked = store.admin.verify().checked
     assert (state.number, state.state_hash) == (checked["number"], checked["state_hash"])

@@ -112,6 +112,13 @@ STORE: Calls = {
     "integration.lease_state": (lambda s: s.integration.lease_state(), CHANGE),
     "integration.renew_lease": (lambda s: s.integration.renew_lease(1), CHANGE),
     "integration.end_lease": (lambda s: s.integration.end_lease(1), CHANGE),
+    "integration.read_places": (lambda s: s.integration.read_places([("data", 0, 0, 1)]), LOOK),
+    "integration.file_size": (lambda s: s.integration.file_size(1 << 62), LOOK),
+    "integration.write_fragment": (
+        lambda s: s.integration.write_fragment(1 << 62, 0, b"1"),
+        CHANGE,
+    ),
+    "integration.remove_fragments": (lambda s: s.integration.remove_fragments([1 << 62]), CHANGE),
     "integration.ship": (lambda s: s.integration.ship(), CHANGE),
     "integration.archive_boundary": (lambda s: s.integration.archive_boundary(1), CHANGE),
     "admin.set_archive": (lambda s: s.admin.set_archive("/proc/none/archive"), CHANGE),

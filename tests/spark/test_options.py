@@ -23,6 +23,25 @@ def test_defaults_are_those_of_the_kafka_connector() -> None:
     assert (batch.starting, batch.ending, batch.queues) == (EARLIEST, LATEST, ("orders",))
 
 
+def test_a_store_may_be_at_a_server() -> None:
+    """Its URL stands in the place of a path; neither that nor an option takes a secret."""
+    for path, found in {
+        "quire://store.example:7400/": "quire://store.example:7400",
+        "quire://a:1,[::1]:2": "quire://a:1,[::1]:2",
+    }.items():
+        assert read_options({**BASE, "path": path}, streaming=True).path == found
+        assert write_options({"path": path}, streaming=False).path == found
+    for path in ("quire://", "quire://host", "quire://host:port", "quire://host:1/queue"):
+        with pytest.raises(InvalidArgument, match="quire://host:port"):
+            read_options({**BASE, "path": path}, streaming=False)
+    with pytest.raises(InvalidArgument, match="QUIRE_TOKEN") as refused:
+        read_options({**BASE, "path": "quire://user:secret@host:1"}, streaming=False)
+    assert "secret" not in str(refused.value)
+    with pytest.raises(InvalidArgument, match="QUIRE_TOKEN") as refused:
+        read_options({**BASE, "token": "secret"}, streaming=False)
+    assert "secret" not in str(refused.value)
+
+
 def test_names_are_case_insensitive() -> None:
     """Spark hands options over in lower case."""
     options = {"PATH": "/s", "Subscribe": "b, a", "maxmessagespertrigger": "5"}

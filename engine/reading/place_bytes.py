@@ -1,0 +1,109 @@
+"""Bytes of leased places, for readers on other hosts, which have no files of the store.
+
+- What is returned is not verified: the reader does that, by the checksums that its pieces name.
+- Memory is bounded: one request has `PLACES_BYTES` at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from quire.arguments import are_several, is_int
+from quire.engine.pages.block_places import Places
+from quire.engine.pages.data_files import split_address
+from quire.env import Env
+from quire.errors import InvalidArgument, PositionLost
+from quire.journal import Journal
+from quire.limits import PLACES_BYTES
+from quire.ltds import path_of
+
+LARGE: Final = "ltds"
+_KINDS: Final = ("journal", "data", LARGE)
+PlaceSpan = tuple[str, int, int, int]
+"""The kind and the address of a piece, and an offset and a length from there on."""
+
+
+class PlaceBytes:
+    """The bytes of any places of a store. Thread-safe."""
+
+    def __init__(self, env: Env, journal: Journal, places: Places) -> None:
+        self._env = env
+        self._journal = journal
+        self._data = places.data
+        self._ltds_directory = places.ltds_directory
+
+    def read(self, places: object) -> list[bytes]:
+        """Return the bytes of each place. Raises InvalidArgument, PositionLost, StoreCorrupt."""
+        return [bytes(self._one(*each)) for each in _checked(places)]
+
+    def size(self, file: int) -> int:
+        """Return the size of a large transaction's file. Raises PositionLost if it is gone."""
+        path = self._path(file)
+        try:
+            opened = self._env.open_file(path, read_only=True)
+        except FileNotFoundError:
+            raise _gone(path) from None
+        try:
+            return opened.size()
+        finally:
+            opened.close()
+
+    def _one(self, kind: str, address: int, offset: int, length: int) -> bytes | memoryview:
+        if kind == LARGE:
+            return self._of_file(address, offset, length)
+        if kind == "journal":
+            return self._journal.read(address + offset, length)
+        number, _ = split_address(address)
+        if number >= len(self._data):
+            raise InvalidArgument(f"address {address:#x}: give that of a leased piece")
+        return self._data.read(address + offset, length)
+
+    def _of_file(self, file: int, offset: int, length: int) -> bytes:
+        path = self._path(file)
+        try:
+            opened = self._env.open_file(path, read_only=True)
+        except FileNotFoundError:
+            raise _gone(path) from None
+        try:
+            return opened.read(offset, length)
+        finally:
+            opened.close()
+
+    def _path(self, file: object) -> str:
+        if not is_int(file) or not 0 <= file < 1 << 63:
+            raise InvalidArgument(f"file {file!r:.100}: give the id of a large transaction's file")
+        return path_of(self._ltds_directory, file)
+
+
+def _gone(path: str) -> PositionLost:
+    return PositionLost(
+        f"{path}: the file is not there any more: the lease may have ended; plan the read anew"
+    )
+
+
+def _checked(places: object) -> Sequence[PlaceSpan]:
+    """Raises InvalidArgument."""
+    if not are_several(places):
+        raise InvalidArgument(f"places {places!r:.100}: give several")
+    checked: list[PlaceSpan] = []
+    total = 0
+    for each in places:
+        if not (
+            isinstance(each, (tuple, list))
+            and len(each) == 4
+            and each[0] in _KINDS
+            and all(is_int(number) and 0 <= number < 1 << 63 for number in each[1:])
+        ):
+            shown = tuple(each) if isinstance(each, list) else each  # as before it was sent
+            raise InvalidArgument(
+                f"place {shown!r:.200}: give (kind, address, offset, length), the first two as a "
+                "Piece has them"
+            )
+        checked.append((each[0], each[1], each[2], each[3]))
+        total += each[3]
+    if total > PLACES_BYTES:
+        raise InvalidArgument(
+            f"{total} bytes of places: read {PLACES_BYTES} at most at a time, and the rest after it"
+        )
+    return checked

@@ -1,0 +1,229 @@
+"""The files of a store at a server, without Spark: what its tasks read and write of them.
+
+All is over TLS, as a user with a token.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire.engine.reading.place_bytes import PlaceBytes
+from quire.engine.upkeep.fragment_files import sweep_fragments
+from quire.env import OsEnv
+from quire.errors import NotAllowed, PositionLost, StoreCorrupt
+from quire.libraries import pa
+from quire.ltds import Compression, list_ids, path_of
+from quire.remote.access.tokens import UserToken
+from quire.reports.info import Piece
+from quire.spark_graphs import connection
+from quire.spark_graphs.fragments.fragment_file import FragmentWriter
+from quire.spark_graphs.task_files.directory_files import directory_of
+from quire.spark_graphs.task_files.served_files import ServedFiles
+from quire.spark_graphs.task_files.task_files import files_at
+from quire.spark_graphs.writing.sink_committer import FragmentCommitter
+from tests.kit.limits import Limits
+from tests.spark.served_store import served
+
+pytestmark = pytest.mark.spark
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def url(store: Any, tmp_path: Path) -> Iterator[str]:
+    """The URL of the store's server, without a slash behind it."""
+    with served(store, tmp_path / "users", UserToken.draw(OsEnv())) as url:
+        yield connection.check_url(url)
+
+
+@pytest.fixture(autouse=True)
+def _users_directory(tmp_path: Path) -> None:
+    (tmp_path / "users").mkdir()
+
+
+def furnish(store: Any) -> list[bytes]:
+    """A topic with messages in the journal, in pages and in files."""
+    store.create_queue("t", kind="topic")
+    payloads = [b"%d" % n for n in range(20)]
+    for each in payloads:
+        store.put("t", each)
+    for number, large in ((5, False), (2000, True), (7, False)):
+        part = [b"%d:" % n + b"x" * 3000 for n in range(number)]
+        with store.transaction(large=large) as txn:
+            txn.put_many("t", part)
+        payloads += part
+        store.admin.checkpoint()
+    store.put_many("t", [b"last"])
+    return [*payloads, b"last"]
+
+
+def pieces_of(store: Any) -> list[Piece]:
+    """All messages of the topic, leased."""
+    lease = store.integration.lease("t", *store.integration.positions("t"))
+    assert {piece.kind for piece in lease.pieces} == {"journal", "data", "ltds"}
+    pieces: list[Piece] = lease.pieces
+    return pieces
+
+
+def read(url: str, pieces: list[Piece]) -> list[bytes]:
+    """Their payloads, as a task elsewhere reads them."""
+    with closing(files_at(url).reader()) as reader:
+        batches = list(reader.read_all(pieces, "t"))
+    return [payload for batch in batches for payload in batch.column("payload").to_pylist()]
+
+
+@pytest.mark.parametrize("at_once", [4 * MIB, 5000, 4096])
+def test_leased_pieces_come_from_the_server(
+    store: Any, url: str, limits: Limits, at_once: int
+) -> None:
+    """Blocks of the journal, of pages and of files, also such as are more than one answer has."""
+    payloads = furnish(store)
+    pieces = pieces_of(store)
+    limits(PLACES_BYTES=at_once)
+    assert isinstance(files_at(url), ServedFiles)
+    assert read(url, pieces) == payloads
+
+
+def test_small_blocks_come_together(store: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand commits of one message each are read by one request, and not by a thousand."""
+    store.create_queue("t", kind="topic")
+    for number in range(1000):
+        store.put("t", b"%d" % number)
+    lease = store.integration.lease("t", 0, 1000)
+    requests: list[int] = []
+    real = PlaceBytes.read
+
+    def read_places(self: PlaceBytes, places: Any) -> Any:
+        requests.append(len(places))
+        return real(self, places)
+
+    monkeypatch.setattr(PlaceBytes, "read", read_places)
+    assert read(url, lease.pieces) == [b"%d" % number for number in range(1000)]
+    assert requests == [len(lease.pieces)]
+
+
+def test_damage_is_noticed_by_the_reader(store: Any, url: str) -> None:
+    """Bytes of another block than the leased one are an error, wherever they come from."""
+    furnish(store)
+    for piece in pieces_of(store):
+        if piece.kind == "data":
+            file = f"{store.path}/data/0.dat"
+            with Path(file).open("r+b") as changed:
+                changed.seek((piece.address & ((1 << 48) - 1)) + piece.length - 1)
+                last = changed.read(1)
+                changed.seek(-1, os.SEEK_CUR)
+                changed.write(bytes([last[0] ^ 1]))
+                changed.flush()
+                with pytest.raises((PositionLost, StoreCorrupt)):
+                    read(url, [piece])
+                changed.seek(-1, os.SEEK_CUR)
+                changed.write(last)
+            return
+    raise AssertionError("no piece is in pages")
+
+
+def test_a_file_that_is_gone_is_lost(store: Any, url: str) -> None:
+    """Its lease has ended: the reader says so, as with files of its own."""
+    furnish(store)
+    pieces = [piece for piece in pieces_of(store) if piece.kind == "ltds"]
+    gone = Piece("ltds", 12345, 0, 0, 0, 5, 1, 0, 0)
+    with pytest.raises(PositionLost, match="plan"):
+        read(url, [gone])
+    assert len(read(url, pieces)) == 2000
+
+
+def fragments(store: Any, url: str, **options: Any) -> list[Any]:
+    """A task's fragments: a block, a file of one queue, and one of several."""
+    writer = FragmentWriter(url, store.integration.store_id, **options)
+    for queue, size in {"large": 3 * MIB, "a": 200_000, "b": 200_000, "small": 1}.items():
+        payload = pa.array([b"1" * (size // 4 + 1)] * 4, pa.binary())
+        writer.add(pa.record_batch({"payload": payload}), {queue: 4})
+    found = writer.finish()
+    assert {(each.ltds_id is None, each.shared_id is None) for each in found} == {
+        (True, True), (False, True), (False, False)
+    }  # fmt: skip
+    return found
+
+
+def files(store: Any) -> list[int]:
+    """The files of large transactions that the store has."""
+    return list_ids(OsEnv(), directory_of(store.path))
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
+@pytest.mark.parametrize("at_once", [4 * MIB, 8192])
+def test_fragments_are_written_at_the_server_and_adopted(
+    store: Any, url: str, limits: Limits, at_once: int, codec: Compression
+) -> None:
+    """Whatever a task writes, in parts; the one commit has all of it, and what it shared goes."""
+    limits(INLINE_BYTES=100_000, LTDS_WRITE_BYTES=at_once, PLACES_BYTES=at_once)
+    for queue in ("large", "a", "b", "small"):
+        store.create_queue(queue, kind="topic")
+    found = fragments(store, url, codec=codec)
+    FragmentCommitter(url, None, 60.0).commit(found)
+    for queue in ("large", "a", "b", "small"):
+        assert [len(each.payload) for each in store.browse(queue)] == [
+            {"large": 3 * MIB, "a": 200_000, "b": 200_000, "small": 1}[queue] // 4 + 1
+        ] * 4
+    adopted = next(each.ltds_id for each in found if each.queue == "large")
+    assert files(store) == [adopted]
+    with pytest.raises(PositionLost, match="belongs to"):
+        store.integration.write_fragment(adopted, 0, b"another")
+    files_at(url).remove([adopted])  # which has no effect
+    assert files(store) == [adopted]
+
+
+def test_an_aborted_attempt_leaves_nothing_at_the_server(
+    store: Any, url: str, limits: Limits
+) -> None:
+    """The parts that were written go with the file."""
+    limits(INLINE_BYTES=1, LTDS_WRITE_BYTES=8192, FLUSH_BYTES=10_000)
+    writer = FragmentWriter(url, store.integration.store_id)
+    for _ in range(3):
+        payload = pa.array([b"1" * 9000] * 4, pa.binary())
+        writer.add(pa.record_batch({"payload": payload}), {"q": 4})
+    assert len(files(store)) == 1
+    writer.abort()
+    assert files(store) == []
+
+
+def test_what_nobody_adopted_goes_and_its_writer_hears_of_it(
+    store: Any, url: str, limits: Limits
+) -> None:
+    """A file that is a day old goes with the next look; who writes on finds it gone, and fails."""
+    limits(INLINE_BYTES=1, LTDS_WRITE_BYTES=8192, FLUSH_BYTES=10_000)
+    payload = pa.array([b"1" * 9000] * 4, pa.binary())
+    batch = pa.record_batch({"payload": payload})
+    old, young = (FragmentWriter(url, store.integration.store_id) for _ in range(2))
+    old.add(batch, {"q": 4})
+    [first] = files(store)
+    os.utime(path_of(directory_of(store.path), first), (0, 0))
+    young.add(batch, {"q": 4})
+
+    store.create_queue("q", kind="work")
+    sweep_fragments(store._context)
+    assert first not in files(store)
+    with pytest.raises(PositionLost, match="write it anew"):
+        old.add(batch, {"q": 4})
+    old.abort()
+    young.add(batch, {"q": 4})
+    FragmentCommitter(url, None, 60.0).commit(young.finish())
+    assert sum(len(each.payload) == 9000 for each in store.browse("q")) == 8
+
+
+def test_the_files_need_admin_on_the_store(store: Any, tmp_path: Path) -> None:
+    """A user with all rights on queues reaches no file."""
+    furnish(store)
+    with served(store, tmp_path / "users", UserToken.draw(OsEnv()), "admin queue:*") as url:
+        found = files_at(connection.check_url(url))
+        with pytest.raises(NotAllowed, match="admin"):
+            read(connection.check_url(url), pieces_of(store))
+        with pytest.raises(NotAllowed, match="admin"):
+            found.remove([1 << 62])
+    assert list(files(store))
