@@ -66,11 +66,11 @@ class StoredNames(Protocol):
 class CallCheck:
     """The check of calls of one user. What is allowed is noted, to be looked at again."""
 
-    __slots__ = ("_names", "_puts", "allowed", "rights")
+    __slots__ = ("_puts", "allowed", "names", "rights")
 
     def __init__(self, rights: GrantedRights, names: StoredNames) -> None:
         self.rights = rights
-        self._names = names
+        self.names = names
         self.allowed: set[Need] = set()
         self._puts: set[str] = set()  # queues with puts that were allowed
 
@@ -91,7 +91,7 @@ class CallCheck:
     def _require(self, need: Need, error: Callable[[Need], QuireError]) -> None:
         """Raise the error, and note that, where the right is missing."""
         if not self.rights.allows(need):
-            self._names.note_refusal(need)
+            self.names.note_refusal(need)
             raise error(need)
         self.allowed.add(need)
 
@@ -104,7 +104,7 @@ class CallCheck:
     def queue(self, right: Right | None, name: object) -> str:
         """Require a right on what a queue's name, or an alias, stands for (CK3, CK4)."""
         called = check_name(name, "queue")
-        own = self._names.own_name(called)
+        own = self.names.own_name(called)
 
         def error(need: Need) -> QuireError:
             is_seen = self.rights.sees(NameKind.QUEUE, need.name)
@@ -117,7 +117,7 @@ class CallCheck:
 
     def put(self, name: str) -> str:
         """Require `put` on a queue, as `queue` does; fast where it is known."""
-        own = self._names.own_name(name)
+        own = self.names.own_name(name)
         known = self.rights.puts
         if own is None or own not in known:
             own = self.queue(Right.PUT, name)
@@ -127,7 +127,7 @@ class CallCheck:
 
     def sends_as_user(self, queue: str, *, is_moved: bool = False) -> bool:
         """Return True if the user is to be the sender of what he puts to a queue (VS1, VS2)."""
-        if not self._names.has_verified_sender(queue):
+        if not self.names.has_verified_sender(queue):
             return False
         need = Need(Right.MANAGE, NameKind.QUEUE, queue)
         if not (is_moved and self.rights.allows(need)):
@@ -142,21 +142,21 @@ class CallCheck:
         """
         if target is None:
             to = None
-        elif (to := self._names.own_name(_text(target))) is None:
+        elif (to := self.names.own_name(_text(target))) is None:
             return
-        own = self._names.own_name(_text(source).partition("/")[0])
-        is_verified = own is not None and self._names.has_verified_sender(own)
-        if not is_verified and self._names.has_verified_sender(to):
+        own = self.names.own_name(_text(source).partition("/")[0])
+        is_verified = own is not None and self.names.has_verified_sender(own)
+        if not is_verified and self.names.has_verified_sender(to):
             self.need(Right.MANAGE, NameKind.QUEUE, "*" if to is None else to)
 
     def scheduled_sender(self, arguments: CallValues) -> None:
         """Have the user be the sender of what a schedule puts (VS3)."""
         queue = arguments.get("queue")
         if queue is None:
-            queue = self._names.queue_of_schedule(_text(arguments.get("name")))
-        own = None if queue is None else self._names.own_name(_text(queue))
-        if own is not None and self._names.has_verified_sender(own):
-            arguments["sender"] = self._names.checked_sender(own, arguments.get("sender"))
+            queue = self.names.queue_of_schedule(_text(arguments.get("name")))
+        own = None if queue is None else self.names.own_name(_text(queue))
+        if own is not None and self.names.has_verified_sender(own):
+            arguments["sender"] = self.names.checked_sender(own, arguments.get("sender"))
 
     def new_queue(self, right: Right | None, name: object) -> None:
         """Require a right on a name that no queue need have."""
@@ -169,7 +169,7 @@ class CallCheck:
         """Require a right on a name that replies are put to, if there is one (CK5)."""
         if name is not None:
             called = _text(name)  # perhaps no queue's: who answers finds that out
-            own = self._names.own_name(called)
+            own = self.names.own_name(called)
             self.need(right, NameKind.QUEUE, called if own is None else own)
 
     def source(self, right: Right | None, source: object) -> str:
@@ -192,7 +192,7 @@ class CallCheck:
 
     def schedule_queue(self, right: Right | None, schedule: object) -> None:
         """Require a right on the queue that a schedule puts to."""
-        queue = self._names.queue_of_schedule(_text(schedule))
+        queue = self.names.queue_of_schedule(_text(schedule))
         if queue is not None:
             self._require(
                 Need(right, NameKind.QUEUE, queue),
@@ -204,7 +204,7 @@ class CallCheck:
 
     def transaction(self, right: Right | None, transaction_id: object) -> None:
         """Require a right on the store, but for a transaction that the user has begun."""
-        if not self._names.has_begun(transaction_id):
+        if not self.names.has_begun(transaction_id):
             self._require(
                 Need(right, NameKind.STORE, _WHOLE_STORE),
                 lambda _: TransactionNotFound(
@@ -223,7 +223,7 @@ class CallCheck:
             if dead_letter is None:
                 continue
             self.new_queue(Right.GET, name)
-            if dead_letter in names and self._names.own_name(dead_letter) is None:
+            if dead_letter in names and self.names.own_name(dead_letter) is None:
                 self.new_queue(Right.PUT, dead_letter)  # it is made with it
             else:
                 self.queue(Right.PUT, dead_letter)

@@ -15,8 +15,10 @@ from quire.calls.call_table import CallRow, Facts
 from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.errors import (
+    InvalidArgument,
     NotAllowed,
     QueueExists,
+    QueueFull,
     QueueNotFound,
     QuireError,
     TransactionNotFound,
@@ -232,6 +234,50 @@ def test_errors_name_nothing_that_may_not_be_seen(filled: Store) -> None:
     user.rights = GrantedRights(grants_of("admin *:*"))
     with pytest.raises(QueueExists, match="secret"):
         guarded.create_queue("taken")
+
+
+def test_errors_that_are_no_refusal_name_nothing_that_may_not_be_seen(filled: Store) -> None:
+    """A dead-letter queue, who gives it letters, a schedule; what the user says himself is told."""
+    filled.create_queue("secret", schema="id bigint")
+    filled.create_queue("rows", schema="id bigint", dead_letter="secret", max_deliveries=1)
+    filled.create_queue("feeding", dead_letter="bills", max_deliveries=1)
+    filled.cron.create("mine", "replies", "@daily", sender="bert")
+    filled.cron.create("hers", "orders", "@daily", sender="bert")
+    user = User(*grants_of("manage,browse queue:rows; manage queue:bills; manage queue:replies"))
+    guarded = GuardedStore(filled, user)
+    calls: list[Callable[[], object]] = [
+        lambda: guarded.alter_queue("rows", schema="id bigint, more bigint"),
+        lambda: guarded.alter_queue("bills", verified_sender=True),
+        lambda: guarded.alter_queue("replies", verified_sender=True),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidArgument) as error:
+            call()
+        words = str(error.value)
+        assert not [name for name in ("secret", "feeding", "'mine'") if name in words], words
+        assert "'(not shown)'" in words
+    for name in ("secret", "nothing"):  # neither is there for this user, as the error says
+        with pytest.raises(InvalidArgument, match=f"'{name}'"):
+            guarded.browse("rows", where=f"'{name}' = = 1")
+    user.rights = GrantedRights(grants_of("admin *:*"))
+    with pytest.raises(InvalidArgument, match="'secret'"):
+        calls[0]()
+
+
+def test_a_full_dead_letter_queue_is_not_named(owner: Store) -> None:
+    """To who puts, and may not see it; the error is still one that has a remedy."""
+    owner.create_queue("secret", kind="work", max_messages=1)
+    owner.create_queue(
+        "orders", kind="work", max_messages=1, overflow="dead_letter", dead_letter="secret"
+    )
+    for _ in range(2):
+        owner.put("orders", b"x")
+    guarded = GuardedStore(owner, User(*grants_of("put queue:orders")))
+    for put in (guarded.put_now, guarded.put):
+        with pytest.raises(QueueFull) as error:
+            put("orders", b"x")
+        assert "secret" not in str(error.value)
+        assert error.value.has_remedy
 
 
 def test_listings_show_what_may_be_seen(filled: Store) -> None:
