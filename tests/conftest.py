@@ -140,12 +140,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for mark in item.iter_markers("promise"):
             if not mark.args or any(number not in PROMISES for number in mark.args):
                 raise pytest.UsageError(f"{item.nodeid}: promise{mark.args} is not one of 1 to 14")
+        if item.get_closest_marker("spark") is None and starts_spark(item):
+            raise pytest.UsageError(f"{item.nodeid} starts Spark: give it the mark `spark`")
         if item.get_closest_marker("spark"):
             # PySpark leaves sockets to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
             item.add_marker(
                 pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
             )
+
+
+def starts_spark(item: pytest.Item) -> bool:
+    """Return True if the test has the session of Spark, and not a parameter of that name."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return "spark" in getattr(item, "fixturenames", ()) and "spark" not in parameters
 
 
 @pytest.hookimpl(wrapper=True)

@@ -9,11 +9,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from scripts.commit_seed import OUTSIDE, PER_TURN, TURNS, commit_seed, seed_of
 from scripts.test_parts import LONG, QUICK
+from tests.conftest import starts_spark
 from tests.engine.test_crash_workloads import WORKLOADS
 from tests.kit.crashes import FAULTS, SHARE, all_cells, pick
 from tests.kit.drawn_items import FORMS, Drawable, cases_left_out, forms_left_out
@@ -270,6 +273,15 @@ def test_every_test_has_its_part() -> None:
                 assert (len(quick), long) == (1, whole), (file, these, quick, long)
             if "cases" in these:
                 assert len(long) == 1, (file, these, long)
+
+
+def test_who_starts_spark_has_the_mark() -> None:
+    """A part of tests without it would start a Java machine of its own."""
+    item = SimpleNamespace(fixturenames=["tmp_path", "spark"])
+    assert starts_spark(cast("pytest.Item", item))
+    item.callspec = SimpleNamespace(params={"spark": 1})
+    assert not starts_spark(cast("pytest.Item", item))
+    assert not starts_spark(cast("pytest.Item", SimpleNamespace(fixturenames=["tmp_path"])))
 
 
 @pytest.mark.parametrize("name", [*QUICK, *LONG])

@@ -1,4 +1,4 @@
-"""The contract of the calls: each public call, in every form of a store, in each run.
+"""The contract of the calls: each public call in every form of a store, a quarter of them in a run.
 
 What a call does in all its variants is the business of the other tests of this folder, of which a
 run has each in two forms. Here each call is made once in each form, with its usual arguments.
@@ -536,7 +536,7 @@ OF_THREADS = (stopped_consumers, readiness)
 IN_ALL = [function for function in dict.fromkeys(COVERED.values()) if function not in OF_THREADS]
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.parametrize("function", IN_ALL, ids=lambda function: function.__name__)
 def test_a_call_does_what_it_says(store: AnyStore, function: Callable[[AnyStore], None]) -> None:
     """Each public call, in every form."""

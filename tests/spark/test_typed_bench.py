@@ -20,6 +20,7 @@ ROWS = 3000
 
 
 @pytest.mark.long
+@pytest.mark.spark
 def test_the_floor_is_of_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     """As many rows and columns of the same types in as many tasks, read from memory."""
     table = pa.table({"distance": list(range(ROWS)), "tailnum": [f"N{i}" for i in range(ROWS)]})

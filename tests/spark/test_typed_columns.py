@@ -351,6 +351,7 @@ def test_what_goes_to_tasks_can_be_pickled(store: Any) -> None:
     assert store.queue("q").messages == 11
 
 
+@pytest.mark.spark
 def test_a_stream_of_rows(spark: SparkSession, store: Any, tmp_path: Path) -> None:
     """From a typed topic to a typed queue, with columns and a condition, and a column that came."""
     store.create_queue("in", kind="topic", schema="id bigint, name string")
