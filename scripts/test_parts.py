@@ -16,12 +16,16 @@ IN_ALL = ("--forms", "all", "--cases", "all")
 # Mostly waiting for other processes.
 PROCESSES = ("tests/remote", "tests/aio")
 FORMS = ("tests/behaviour",)
-# Other files need not be read for the tests with this mark.
-ENGINE_CRASH = tuple(
-    str(path.relative_to(ROOT))
-    for path in sorted((ROOT / "tests/engine").glob("test_*.py"))
-    if "mark.crash" in path.read_text()
+# The two halves of the engine's tests take about as long.
+ENGINE_FILES = tuple(
+    str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests/engine").glob("test_*.py"))
 )
+ENGINE_TO_L = tuple(file for file in ENGINE_FILES if file < "tests/engine/test_m")
+ENGINE_FROM_M = tuple(file for file in ENGINE_FILES if file not in ENGINE_TO_L)
+# Other files need not be read for the tests with this mark.
+ENGINE_CRASH = tuple(file for file in ENGINE_FILES if "mark.crash" in (ROOT / file).read_text())
+# Of the repository as a whole: its shape, its pages, its commands.
+TOP = tuple(str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").glob("test_*.py")))
 # What stands around the engine.
 AROUND = ("tests/archive", "tests/coordination", "tests/crash", "tests/examples", "tests/spark")
 FRAMEWORKS = ("tests/frameworks", "tests/test_deployment.py")
@@ -73,15 +77,21 @@ QUICK = {
     "engine-crash": TestsOfPart(
         ENGINE_CRASH, "not long and not spark and crash", on_disk=True
     ),
-    "engine": TestsOfPart(("tests/engine",), "not long and not spark and not crash", on_disk=True),
+    "engine-to-l": TestsOfPart(
+        ENGINE_TO_L, "not long and not spark and not crash", on_disk=True
+    ),
+    "engine-from-m": TestsOfPart(
+        ENGINE_FROM_M, "not long and not spark and not crash", on_disk=True
+    ),
     "around": TestsOfPart(AROUND, "not long and not spark", on_disk=True),
+    "top": TestsOfPart(TOP, "not long and not spark", on_disk=True),
     "rest": TestsOfPart(
-        ("tests",), "not long and not spark", ("tests/engine", *PROCESSES, *FORMS, *AROUND),
+        ("tests",), "not long and not spark", ("tests/engine", *PROCESSES, *FORMS, *AROUND, *TOP),
         on_disk=True,
     ),
 }  # fmt: skip
 # They wait most, one test after another: the others take what they leave of the processors.
-FIRST = ("spark", "engine")
+FIRST = ("spark", "engine-to-l", "engine-from-m", "around", "processes", "forms")
 
 NAMED = (*FORMS, *FRAMEWORKS, *DISTRIBUTIONS, *BENCHES, *DEMO, *INTERRUPTS)
 LONG = {

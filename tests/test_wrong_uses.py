@@ -170,7 +170,7 @@ TOOLS = {
 }
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("row", rows(commands=False))
 def test_a_wrong_use_says_what_to_do(world: World, row: Row) -> None:
@@ -214,7 +214,7 @@ def raised_by(written: str, names: dict[str, Any], loop: asyncio.AbstractEventLo
     raise AssertionError(f"nothing is raised by {written}")
 
 
-@pytest.mark.cases(2)
+@pytest.mark.cases(4)
 @pytest.mark.promise(13)
 @pytest.mark.parametrize("row", rows(commands=True))
 def test_a_wrong_command_says_what_to_type(

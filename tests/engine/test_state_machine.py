@@ -452,7 +452,7 @@ def run(examples: int, steps: int, phases: tuple[Phase, ...] = tuple(Phase)) -> 
 @pytest.mark.fuzz
 def test_the_store_does_what_the_model_does(rounds: int) -> None:
     """Queues, subscriptions, several open transactions, checkpoints, reopenings and crashes."""
-    run(rounds * 4, 40)
+    run(rounds * 2, 40)
 
 
 @pytest.mark.cases(8)

@@ -41,7 +41,7 @@ from tests.kit.draws import turn
 FAULTS = ("power", "error", "resumed", "recovery", "full")
 """All kinds of fault."""
 SHARE = 3  # a short run tries one of so many cells
-POINTS = 12  # of a cell in a short run
+POINTS = 9  # of a cell in a short run
 FULL_RUNS = 8  # on a full disk, without a power failure
 MIXTURES = 2  # of what was kept, lost and torn, at each point
 
