@@ -136,6 +136,9 @@ USERS_LOOK_SECONDS = 0.4  # between two looks of a server at the file: a change 
 MAX_TOKENS_FILE_BYTES = 1 << 20
 FREE_REFUSALS = 10  # of one address in a minute: more than a person makes by mistake
 REFUSALS_SECONDS = 60.0
+# Between two tries of a client whose user is locked, or has no valid token, and who was let in
+# before: some ten in a minute.
+REFUSED_RECONNECT_SECONDS = 5.0
 REFUSED_PAUSE_SECONDS = 1.0  # for each further client of that address
 MAX_REFUSED_ADDRESSES = 10_000  # some 2 MB
 AUDIT_FILE_BYTES = 10 << 20  # some 50,000 lines

@@ -32,6 +32,7 @@ from quire.calls.wake_up import Thread, WakeUp
 from quire.env.interpreter import Lock
 from quire.errors import (
     ConnectionLost,
+    NotAllowed,
     OutcomeUnknown,
     QuireError,
     RemoteError,
@@ -59,6 +60,7 @@ from quire.remote.client.request_outcomes import (
     waits_for_owner,
 )
 from quire.remote.client.waits import ClientCondition
+from quire.remote.limits import REFUSED_RECONNECT_SECONDS
 
 if TYPE_CHECKING:
     from quire.remote.client.network_owner import NetworkOwner
@@ -257,8 +259,11 @@ class Succession(FailOver):
                 if found is not None:
                     return found
             except (QuireError, OSError, RuntimeError) as error:  # no thread starts at the very end
-                pause = candidate_pause  # longer each time, as every process may see the same
-                candidate_pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+                # Longer each time, as every process may see the same; a user may be let in again.
+                is_refused = isinstance(error, NotAllowed)
+                most = REFUSED_RECONNECT_SECONDS if is_refused else LONGEST_PAUSE_SECONDS
+                pause = min(candidate_pause, most)
+                candidate_pause = 2 * pause
                 with self._changed:
                     self._trouble = error
                     self._changed.notify_all()

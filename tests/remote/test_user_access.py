@@ -37,6 +37,7 @@ from quire.remote.limits import (
 from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.server.network_entrance import places_to_listen
 from quire.tls import Tls
+from tests.kit.limits import Limits
 from tests.kit.network import certificates
 from tests.kit.users import Users, serving_users
 from tests.kit.waiting import SECONDS, eventually
@@ -207,6 +208,19 @@ def test_locking_ends_what_is_open_and_what_waits(owner: Store, url: str, users:
         assert len(owner.browse("orders")) == 0
         eventually(lambda: not raises(lambda: store.put("orders", b"again")))
     assert [message.payload for message in owner.browse("orders")][:1] == [b"again"]
+
+
+def test_who_is_unlocked_comes_back_after_a_short_pause(
+    url: str, users: Users, limits: Limits
+) -> None:
+    """Not after one that is as long as those of processes that cannot own a store."""
+    limits(CANDIDATE_PAUSE_SECONDS=1e5, LONGEST_PAUSE_SECONDS=1e6, REFUSED_RECONNECT_SECONDS=0.05)
+    with quire.open(url, token=token_of(users)) as store:
+        users.grant("anna", "put queue:orders", locked=True)
+        eventually(lambda: raises(lambda: store.put("orders", b"x")))
+        assert "locked" in refusal(lambda: store.put("orders", b"x"))
+        users.grant("anna", "put queue:orders")
+        eventually(lambda: not raises(lambda: store.put("orders", b"x")))
 
 
 def test_a_change_of_rights_holds_for_open_connections_and_transactions(
@@ -402,6 +416,23 @@ def raises(action: Callable[[], object]) -> bool:
     except QuireError:
         return True
     return False
+
+
+def test_a_session_of_a_user_is_opened_again_by_the_store_s_own(
+    owner: Store, url: str, users: Users
+) -> None:
+    """What the user's opening has got is there again at once, as over any two openings."""
+    users.grant("anna", "put,get,manage queue:*; put,get,manage session:*")
+    with quire.open(url, token=token_of(users)) as store:
+        eventually(lambda: not raises(lambda: store.session("till")))
+        older = store.session("till").transaction()
+        owner.put("orders", b"1")
+        assert older.get("orders") is not None
+        assert owner.queue("orders").messages == 1
+        owner.session("till")
+        assert owner.admin.transactions() == []
+        assert owner.get("orders") is not None
+        older.rollback()
 
 
 def test_transactions_are_named_by_their_user(owner: Store, url: str, users: Users) -> None:

@@ -551,7 +551,8 @@ def _open(store: SessionStore, name: str, replies: str | None) -> Opening:
 def _end_older(store: SessionStore, record: SessionRecord) -> None:
     """Give back what transactions of older openings have got (C of what is in flight)."""
     for info in store.admin.transactions():
-        begin, _, epoch = info.owner.rpartition(" ")
+        user, _, words = info.owner.partition(": ")  # as one of a user is shown to others
+        begin, _, epoch = (words if user.startswith("user ") else info.owner).rpartition(" ")
         is_older = epoch.isdecimal() and int(epoch) < record.opening.epoch
         if begin == f"session {record.name}" and is_older:
             with suppress(NotFound):  # it has just ended
