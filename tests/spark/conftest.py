@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,9 @@ import pytest
 
 import quire
 from quire.spark_graphs import Graph, connection
+from tests.kit.draws import drawn
 from tests.kit.waiting import SECONDS
+from tests.spark.served_store import AtServer, credentials, directory, served, variables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +27,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """One session for all tests: starting one takes seconds."""
     from tests.spark.session import start_session
 
-    session = start_session(tmp_path_factory.mktemp("spark"))
+    with variables(credentials()):  # its workers have the environment that it is started with
+        session = start_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
 
@@ -62,10 +66,26 @@ def control(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(store_path: str) -> Iterator[Any]:
-    """A store that the test's own process owns; Spark's processes join it."""
-    with quire.open(store_path) as opened:
-        yield opened
+def store(
+    request: pytest.FixtureRequest, store_path: str, seed: int, tmp_path: Path
+) -> Iterator[Any]:
+    """A store that the test's own process owns; Spark's processes join it.
+
+    In tests with the mark `at_server` they have its directory or its server's URL, as the seed
+    draws; with `--forms network` the URL.
+    """
+    with quire.open(store_path) as opened, ExitStack() as stack:
+        forms = request.config.getoption("--forms")
+        mark = request.node.get_closest_marker("at_server")
+        may_be_served = mark is not None and mark.args != (False,)
+        if may_be_served and (forms == "network" or drawn((False, True), seed, request.node.name)):
+            url = stack.enter_context(served(opened, tmp_path))
+            yield AtServer(opened, url)
+            for process, path in list(connection._stores):
+                if process == os.getpid():
+                    connection.forget(path)
+        else:
+            yield opened
         report = opened.admin.verify()
         assert report.ok, report.findings
 
@@ -73,7 +93,7 @@ def store(store_path: str) -> Iterator[Any]:
 @pytest.fixture
 def graph(spark: SparkSession, store: Any) -> Graph:
     """A graph without steps."""
-    return Graph("shop", spark, store.path)
+    return Graph("shop", spark, store.path, f"{directory(store)}-checkpoints")
 
 
 @pytest.fixture

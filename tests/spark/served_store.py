@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from quire.env import OsEnv
 from quire.remote.access.tokens import UserToken
 from quire.spark_graphs import connection
 from quire.tls import Tls
@@ -15,12 +16,31 @@ from tests.kit.network import certificates
 from tests.kit.users import Users, serving_users
 
 USER = "spark"
+TOKEN = UserToken.draw(OsEnv())  # of this process
 
 
-def credentials(token: str) -> dict[str, str]:
+class AtServer:
+    """A store that this process owns, as Spark is told of it: by its server's URL."""
+
+    def __init__(self, owned: Any, url: str) -> None:
+        self._owned = owned
+        self.path = url
+        self.directory = owned.path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._owned, name)
+
+
+def directory(store: Any) -> str:
+    """Where its files are."""
+    found: str = store.directory if isinstance(store, AtServer) else store.path
+    return found
+
+
+def credentials() -> dict[str, str]:
     """The variables by which Spark's processes are let in."""
     server, _ = certificates()
-    return {"QUIRE_TOKEN": token, connection.TLS["ca"]: str(server.ca)}
+    return {"QUIRE_TOKEN": TOKEN.text, connection.TLS["ca"]: str(server.ca)}
 
 
 @contextmanager
@@ -39,16 +59,14 @@ def variables(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def served(
-    owner: Any, directory: Path, token: UserToken, rights: str = "admin *:*"
-) -> Iterator[str]:
+def served(owner: Any, directory: Path, rights: str = "admin *:*") -> Iterator[str]:
     """Serve the store to the user with the token, as which this process goes too; the URL."""
     server, _ = certificates()
     users = Users(directory)
-    users.tokens[USER] = token
+    users.tokens[USER] = TOKEN
     users.grant(USER, rights)
     with (
         serving_users(owner, users, Tls(cert=server.cert, key=server.key)) as url,
-        variables(credentials(token.text)),
+        variables(credentials()),
     ):
         yield f"{url}/"

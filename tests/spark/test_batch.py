@@ -13,11 +13,12 @@ import pytest
 
 from quire.spark_graphs.limits import OWN_FILE_BYTES
 from tests.spark.numbered_queues import numbers_in, put_numbers, topic
+from tests.spark.served_store import directory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.cases(8, of_file=True)]
+pytestmark = [pytest.mark.spark, pytest.mark.cases(8, of_file=True), pytest.mark.at_server]
 
 HEADERS = {
     "priority": 7,
@@ -104,7 +105,7 @@ def test_compressed_fragments(spark: SparkSession, store: Any) -> None:
     frame = spark.range(200_000).selectExpr("concat('number ', id) AS payload")
     options = {"queue": "q", "compression": "zstd"}
     frame.coalesce(1).write.format("quire").mode("append").options(**options).save(store.path)
-    (path,) = Path(store.path, "ltds").iterdir()
+    (path,) = Path(directory(store), "ltds").iterdir()
     assert path.stat().st_size < 1_500_000  # of 2.5 MB payload and 0.8 MB offsets
     found = read(spark, store, queue="q").selectExpr("cast(payload AS string) AS text")
     assert found.distinct().count() == 200_000

@@ -26,6 +26,8 @@ from quire.spark_graphs.schema import source_schema
 from tests.spark.numbered_queues import numbers_in, put_numbers, topic
 from tests.spark.queries import run_to_end, sink, stream
 
+pytestmark = pytest.mark.at_server
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

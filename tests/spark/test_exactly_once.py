@@ -17,12 +17,18 @@ from tests.kit.waiting import SECONDS, eventually
 from tests.spark.checkpoint_logs import last_logged
 from tests.spark.numbered_queues import fill, numbers_in, put_numbers, topic
 from tests.spark.queries import run_to_end, sink, spread, stream
+from tests.spark.served_store import directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = [pytest.mark.spark, pytest.mark.promise(2), pytest.mark.cases(6, of_file=True)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.promise(2),
+    pytest.mark.cases(6, of_file=True),
+    pytest.mark.at_server,
+]
 
 OUTPUTS = ("out-a", "out-b", "out-c")
 STEERED, FORGETFUL, EAGER = "quire_steered", "quire_forgetful", "quire_eager"
@@ -166,11 +172,11 @@ def test_a_replay_throws_its_fragments_away(job: Job) -> None:
     numbers = range(10**6, 10**6 + 300_000)  # each queue's share is large enough to be adopted
     put_numbers(job.store, "in", numbers, at_once=100_000)
     job.run()
-    files = sorted(Path(job.store.path, "ltds").iterdir())
+    files = sorted(Path(directory(job.store), "ltds").iterdir())
     assert files
     job.forget_last_commit()
     job.run()
-    assert sorted(Path(job.store.path, "ltds").iterdir()) == files
+    assert sorted(Path(directory(job.store), "ltds").iterdir()) == files
     job.check(numbers)
 
 

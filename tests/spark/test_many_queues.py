@@ -23,6 +23,8 @@ from quire.spark_graphs.schema import source_schema
 from quire.spark_graphs.writing.sink_committer import FragmentCommitter
 from quire.spark_graphs.writing.write_ledger import StreamLedger
 
+pytestmark = pytest.mark.at_server
+
 QUEUES = [f"q{n}" for n in range(50)]
 ALL = ReadAllAvailable()
 

@@ -22,6 +22,8 @@ from tests.kit.waiting import eventually
 from tests.spark.numbered_queues import numbers_in, put_numbers, topic
 from tests.spark.queries import numbers_read, sink
 
+pytestmark = pytest.mark.at_server
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

@@ -19,7 +19,6 @@ from quire.env import OsEnv
 from quire.errors import NotAllowed, PositionLost, StoreCorrupt
 from quire.libraries import pa
 from quire.ltds import Compression, list_ids, path_of
-from quire.remote.access.tokens import UserToken
 from quire.reports.info import Piece
 from quire.spark_graphs import connection
 from quire.spark_graphs.fragments.fragment_file import FragmentWriter
@@ -38,7 +37,7 @@ MIB = 1 << 20
 @pytest.fixture
 def url(store: Any, tmp_path: Path) -> Iterator[str]:
     """The URL of the store's server, without a slash behind it."""
-    with served(store, tmp_path / "users", UserToken.draw(OsEnv())) as url:
+    with served(store, tmp_path / "users") as url:
         yield connection.check_url(url)
 
 
@@ -220,7 +219,7 @@ def test_what_nobody_adopted_goes_and_its_writer_hears_of_it(
 def test_the_files_need_admin_on_the_store(store: Any, tmp_path: Path) -> None:
     """A user with all rights on queues reaches no file."""
     furnish(store)
-    with served(store, tmp_path / "users", UserToken.draw(OsEnv()), "admin queue:*") as url:
+    with served(store, tmp_path / "users", "admin queue:*") as url:
         found = files_at(connection.check_url(url))
         with pytest.raises(NotAllowed, match="admin"):
             read(connection.check_url(url), pieces_of(store))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = [pytest.mark.spark, pytest.mark.cases(8, of_file=True)]
+pytestmark = [pytest.mark.spark, pytest.mark.cases(8, of_file=True), pytest.mark.at_server]
 
 
 def copy(spark: SparkSession, store: Any, checkpoint: Path, **options: Any) -> None:

@@ -30,9 +30,12 @@ from quire.ltds import list_ids
 from quire.reports.info import Piece
 from quire.spark_graphs.reading.partition import QueuePiece, within
 from quire.spark_graphs.source import QuireDataSource
+from tests.spark.served_store import directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.at_server
 
 WORDS = (
     "id bigint not null, amount double, name string, price decimal(9, 2), raw binary, day date, "
@@ -132,9 +135,8 @@ def test_blocks_are_skipped_unread(store: Any) -> None:
     store.create_queue("q", "work", schema="id bigint, name string")
     table = pa.table({"id": np.arange(200_000), "name": ["x" * 90] * 200_000})
     save(store, table.to_batches(max_chunksize=10_000), queue="q")
-    directory = f"{store.path}/ltds"
-    [ltds_id] = list_ids(OsEnv(), directory)
-    path = Path(directory, f"{ltds_id:016x}.ltds")
+    [ltds_id] = list_ids(OsEnv(), f"{directory(store)}/ltds")
+    path = Path(directory(store), "ltds", f"{ltds_id:016x}.ltds")
     data = bytearray(path.read_bytes())
     data[100_000] ^= 1
     path.write_bytes(data)
@@ -151,8 +153,8 @@ def test_only_its_columns_are_read(store: Any) -> None:
     many = 50_000
     table = pa.table({"id": np.arange(many), "name": ["x" * 90] * many, "note": ["y" * 90] * many})
     save(store, table.to_batches(max_chunksize=10_000), queue="q")
-    [ltds_id] = list_ids(OsEnv(), f"{store.path}/ltds")
-    path = Path(store.path, "ltds", f"{ltds_id:016x}.ltds")
+    [ltds_id] = list_ids(OsEnv(), f"{directory(store)}/ltds")
+    path = Path(directory(store), "ltds", f"{ltds_id:016x}.ltds")
     data = path.read_bytes()
     for what, column in ((b"xxxx", "id"), (np.arange(777, 780).tobytes(), "name")):
         place = data.rindex(what)  # in the rows, not in the statistics
@@ -245,7 +247,7 @@ def test_rows_that_do_not_fit_are_refused(store: Any, bad: str) -> None:
     with pytest.raises(InvalidArgument, match=why):
         save(store, [pa.record_batch(columns)], queue="q")
     assert store.queue("q").messages == 0
-    assert list_ids(OsEnv(), f"{store.path}/ltds") == []
+    assert list_ids(OsEnv(), f"{directory(store)}/ltds") == []
 
 
 def test_rows_go_where_their_column_says(store: Any) -> None:
