@@ -240,7 +240,7 @@ def store(request: pytest.FixtureRequest, store_path: str) -> Iterator[Store]:
         assert owner.admin.verify().ok
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.promise(2)
 @pytest.mark.parametrize("name", CALLS)
 def test_promise_2_a_call_at_any_depth_is_done_or_not_begun(store: Store, name: str) -> None:

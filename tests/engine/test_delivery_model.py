@@ -115,7 +115,7 @@ LEFT_OUT = [
 ]  # fmt: skip
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.parametrize(
     "left_out", LEFT_OUT, ids=lambda rule: f"{rule.event.name}-{rule.after[0].name}"
 )

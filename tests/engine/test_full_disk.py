@@ -73,7 +73,8 @@ def drain(store: Any, queue: str) -> list[int]:
 # On real file systems -----------------------------------------------------------------------------
 
 
-@pytest.mark.cases(10)
+@pytest.mark.cases(6, of_file=True)
+@pytest.mark.cases(8)
 @pytest.mark.promise(5)
 @pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_promise_5_a_full_file_system_is_drained_to_empty(
         store.close()
 
 
-@pytest.mark.cases(8)
+@pytest.mark.cases(6, of_file=True)
 @pytest.mark.promise(5)
 def test_promise_5_a_store_of_default_size_on_300_megabytes() -> None:
     """The case that once was a dead end: 18 of 1,002 messages could be read."""
@@ -161,7 +162,7 @@ def full_store(env: SimEnv, size: int = 3000, **options: Any) -> tuple[Store, Pr
     return store, producer
 
 
-@pytest.mark.cases(8)
+@pytest.mark.cases(6, of_file=True)
 @pytest.mark.promise(5)
 def test_promise_5_relieving_never_ends(seed: int) -> None:
     """Thousands of commits that free nothing: one of two subscriptions reads, and gives back."""
@@ -192,7 +193,7 @@ def test_promise_5_relieving_never_ends(seed: int) -> None:
         assert len(take(store, "topic/lags")) == end
 
 
-@pytest.mark.cases(8)
+@pytest.mark.cases(6, of_file=True)
 @pytest.mark.promise(5)
 def test_promise_5_no_order_of_reading_needs_more_than_is_kept_back(seed: int) -> None:
     """Two subscriptions read by priority, not in the order of the puts: drained to empty.
@@ -425,7 +426,8 @@ def check_drained(env: SimEnv, known: Known) -> None:
         assert store.admin.verify().ok
 
 
-@pytest.mark.cases(12)
+@pytest.mark.cases(6, of_file=True)
+@pytest.mark.cases(2)
 @pytest.mark.promise(1, 2, 5, 8)
 @pytest.mark.parametrize(("step", "options"), [(1, {}), (4, {"data_files": 2})])
 def test_promise_1_2_5_8_power_failure_on_a_full_disk(
@@ -450,7 +452,7 @@ def test_promise_1_2_5_8_power_failure_on_a_full_disk(
     assert cases > 100
 
 
-@pytest.mark.cases(8)
+@pytest.mark.cases(6, of_file=True)
 @pytest.mark.promise(8)
 def test_promise_8_openings_on_a_full_disk_never_end(seed: int) -> None:
     """Killed or cut off after each opening: every opening writes, and all of them succeed."""

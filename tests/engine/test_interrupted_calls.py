@@ -96,7 +96,7 @@ def _held(store: Store) -> list[tuple[int, ...]]:
     ]
 
 
-@pytest.mark.cases(4)
+@pytest.mark.cases(8)
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("action", ACTIONS, ids=range(len(ACTIONS)))
 def test_a_rollback_after_an_interrupt_gives_all_back(

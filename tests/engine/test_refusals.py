@@ -64,7 +64,7 @@ def after_power_failures(env: SimEnv, seed: int) -> list[list[bytes]]:
     return found
 
 
-@pytest.mark.cases(3)
+@pytest.mark.cases(6)
 @pytest.mark.promise(1, 2, 11)
 @pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize("lands", [True, False, None])

@@ -164,6 +164,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.cases(8)
 def test_a_disk_that_fails_for_all(owner: Actor, store_path: str) -> None:
     """Nobody can own the store: they say so, and try less and less often."""
     code = FAIL.format(after=0)

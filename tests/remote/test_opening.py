@@ -201,6 +201,7 @@ def test_processes_that_joined_together_prepare_at_different_times(store_path: s
     assert max(times) - min(times) > (MAX_PREPARATION_SECONDS - LONG_JOINED_SECONDS) / 2
 
 
+@pytest.mark.cases(8)
 def test_a_killed_owner_process_is_replaced(served: str) -> None:
     """What it left behind is no hindrance."""
     with open_or_serve(served, linger=5) as first:

@@ -141,6 +141,7 @@ def test_the_owner_dies_during_a_commit(store_path: str, moment: str) -> None:
         assert again.admin.verify().ok
 
 
+@pytest.mark.cases(8)
 @pytest.mark.crash
 @pytest.mark.promise(1, 2)
 def test_owners_killed_at_any_moment(store_path: str, rng: random.Random, rounds: int) -> None:

@@ -388,6 +388,7 @@ def test_closing_has_an_end(owner: Actor, store: Store) -> None:
     assert owner.ask('store.queue("work").messages') == "10"
 
 
+@pytest.mark.cases(8)
 def test_opening_has_an_end(owner: Actor, store_path: str) -> None:
     """It says who has the store; and joins when that one goes on."""
     with stopped(owner):

@@ -228,12 +228,8 @@ def check(env: SimEnv, noted: Noted, spark: type[Spark] = Spark) -> None:
             assert found == expected
 
 
-@pytest.mark.cases(4)
-@pytest.mark.parametrize("spark", [Spark, Unremembered])
-def test_promise_1_2_power_failure_of_store_and_checkpoint(
-    seed: int, rounds: int, spark: type[Spark]
-) -> None:
-    """Whatever call the power fails in, and whatever of the checkpoint it takes: exactly once."""
+def survive_power_failures(spark: type[Spark], seed: int, rounds: int) -> None:
+    """Let the power fail in calls all over a query, and look each time."""
     cases = enumerate_crashes(
         lambda env, noted: work(env, noted, spark),
         lambda env, noted: check(env, noted, spark),
@@ -243,6 +239,18 @@ def test_promise_1_2_power_failure_of_store_and_checkpoint(
         every=3 if rounds <= 25 else 1,
     )
     assert cases > 100
+
+
+@pytest.mark.cases(8)
+def test_promise_1_2_power_failure_of_store_and_checkpoint(seed: int, rounds: int) -> None:
+    """Whatever call the power fails in, and whatever of the checkpoint it takes: exactly once."""
+    survive_power_failures(Spark, seed, rounds)
+
+
+@pytest.mark.cases(8)
+def test_promise_1_2_power_failure_of_an_unremembered_query(seed: int, rounds: int) -> None:
+    """The same without what the source remembers."""
+    survive_power_failures(Unremembered, seed, rounds)
 
 
 def test_canary_a_sink_that_trusts_the_checkpoint_is_caught(seed: int) -> None:
