@@ -13,7 +13,6 @@ from quire.errors import NotAllowed, QuireError
 from quire.interface.integration import TransactionIntegration
 from quire.interface.store_objects import TransactionCalls
 from quire.interface.transaction import Streaming, Transaction
-from quire.libraries import pa
 from quire.messages.message_id import MessageId, MessageIds
 from quire.moments import Duration
 from quire.remote.wire.named_calls import REQUESTS
@@ -115,30 +114,20 @@ class GuardedTransaction(TransactionCalls):
 
     def put_block(self, queue: str, data: Bytes) -> MessageIds:
         """Put a block."""
-        own, batch = self._checked_block(queue, data, is_moved=False)
+        own, data = self._checked_block(queue, data, is_moved=False)
         with hiding(self._user, self._names):
-            found: MessageIds
-            if batch is None:
-                found = self._transaction.integration.put_block(own, data)
-            else:
-                found = self._transaction.put_many(own, batch)
+            found: MessageIds = self._transaction.integration.put_block(own, data)
         return found
 
     def put_moved_block(self, queue: str, data: Bytes) -> MessageIds:
         """Put a block of messages that are moved."""
-        own, batch = self._checked_block(queue, data, is_moved=True)
+        own, data = self._checked_block(queue, data, is_moved=True)
         with hiding(self._user, self._names):
-            found: MessageIds
-            if batch is None:
-                found = self._transaction.put_moved_block(own, data)
-            else:
-                found = self._transaction.put_moved_many(own, batch)
+            found: MessageIds = self._transaction.put_moved_block(own, data)
         return found
 
-    def _checked_block(
-        self, queue: str, data: Bytes, *, is_moved: bool
-    ) -> tuple[str, pa.RecordBatch | None]:
-        """Return the queue's own name, and what is to be put in the place of the block, if so."""
+    def _checked_block(self, queue: str, data: Bytes, *, is_moved: bool) -> tuple[str, Bytes]:
+        """Return the queue's own name, and the block as it is to be put."""
         check = self._check()
         own = check.put(queue)
         block = check_block(data)
@@ -147,8 +136,8 @@ class GuardedTransaction(TransactionCalls):
             for name in {found.get(row) for row in range(block.count)}:
                 check.reply_queue(Right.GET, name)
         if not check.sends_as_user(own, is_moved=is_moved):
-            return own, None
-        return own, block_as_user(self._user.name, own, block, is_moved=is_moved)
+            return own, data
+        return own, block_as_user(self._user.name, own, block) or data
 
     def _as_user(
         self, queue: str, fields: Mapping[str, Any], *, is_moved: bool

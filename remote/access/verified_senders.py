@@ -12,16 +12,17 @@ VS3. A schedule there is its user's: who makes it, and after a change who change
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 
-from quire.batches.delivered_messages import Messages
-from quire.batches.delivered_slice import Delivered
+from quire.arguments import Bytes
 from quire.block import Block
+from quire.block.encoding import encode_runs, run_of_block
 from quire.block.format import Column
-from quire.definitions.row_schema import META
-from quire.errors import NotAllowed
-from quire.libraries import pa
-from quire.messages.message import SETTABLE
-from quire.rows.row_block import RowBlock
+from quire.block.header_columns import Strings
+from quire.errors import InvalidArgument, NotAllowed
+from quire.libraries import np, pa
+from quire.limits import MAX_BLOCK_BYTES
+from quire.rows.row_block import RowBlock, encode_rows
 
 _SENDER = "sender"
 
@@ -40,13 +41,13 @@ def batch_as_user(user: str, queue: str, batch: pa.RecordBatch) -> pa.RecordBatc
     """Return messages as `put_many` takes them, with the user as the sender of each (VS1)."""
     place = batch.schema.get_field_index(_SENDER)
     _check_senders(user, queue, batch.column(place).unique().to_pylist())
-    return batch.set_column(place, _SENDER, _senders(user, batch.num_rows))
+    return batch.set_column(place, _SENDER, pa.repeat(user, batch.num_rows))
 
 
-def block_as_user(user: str, queue: str, block: Block, *, is_moved: bool) -> pa.RecordBatch | None:
-    """Return the messages of a block as `put_many` takes them, with the user as their sender.
+def block_as_user(user: str, queue: str, block: Block) -> Bytes | None:
+    """Return the block with the user as the sender of each of its messages (VS1).
 
-    None: they have that sender already, and the block may be put as it is (VS1).
+    None: they have that sender already, and it may be put as it is.
     """
     found: set[str | None] = {None}
     if block.columns & Column.SENDER:
@@ -55,22 +56,28 @@ def block_as_user(user: str, queue: str, block: Block, *, is_moved: bool) -> pa.
     _check_senders(user, queue, found)
     if None not in found:
         return None
-    batch = Messages(queue, [Delivered(block, 0, block.count, 0, 0, 1)]).to_arrow()
-    # A message that is put once more has a priority of 0 for good, another one its queue's.
-    has_priority = is_moved or block.columns & Column.PRIORITY
-    names = [name for name in SETTABLE if has_priority or name != "priority"]
-    if not isinstance(block, RowBlock):
-        return batch_as_user(user, queue, batch.select([*names, "payload"]))
-    place = batch.schema.get_field_index(META)
-    meta = pa.RecordBatch.from_struct_array(batch.column(place)).select(names)
-    own = batch_as_user(user, queue, meta).to_struct_array()
-    return batch.set_column(place, META, own)
+    headers = copy(block.headers)
+    headers.strings = {**headers.strings, Column.SENDER: _same_strings(user, block.count)}
+    if isinstance(block, RowBlock):
+        charge = block.charge_bytes + len(user) * block.count
+        return encode_rows(block.words, block.rows, headers, charge).data
+    run = run_of_block(block)
+    run.headers = headers
+    blocks = list(encode_runs([run], MAX_BLOCK_BYTES))
+    if len(blocks) > 1:
+        raise InvalidArgument(
+            f"{block.count} messages, with {user!r} as the sender of each, are more than a block"
+            " holds: put fewer at a time"
+        )
+    return blocks[0].data
+
+
+def _same_strings(text: str, count: int) -> Strings:
+    data = text.encode()
+    offsets = np.arange(0, len(data) * (count + 1), len(data), dtype=np.int32)
+    return Strings(None, offsets, data * count)
 
 
 def _check_senders(user: str, queue: str, senders: Iterable[str | None]) -> None:
     for sender in senders:
         check_sender(user, queue, sender)
-
-
-def _senders(user: str, count: int) -> pa.Array:
-    return pa.repeat(user, count)
