@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from quire.errors import InvalidArgument as InvalidArgument
     from quire.errors import InvalidSelector as InvalidSelector
     from quire.errors import KeyHeld as KeyHeld
+    from quire.errors import LimitReached as LimitReached
     from quire.errors import LockTimeout as LockTimeout
     from quire.errors import NobodyReads as NobodyReads
     from quire.errors import NoRoom as NoRoom
@@ -231,6 +232,7 @@ else:
             "InvalidArgument",
             "InvalidSelector",
             "KeyHeld",
+            "LimitReached",
             "LockTimeout",
             "NoRoom",
             "NotAllowed",

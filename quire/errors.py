@@ -60,6 +60,7 @@
     │   └── BackupNotFound (NotFound)     the archive has no backup, or none so old; a KeyError too
     └── RemoteError
         ├── CertificateRefused            one side of a connection over TLS does not trust the other
+        ├── LimitReached                  a user of a served store, or all clients, have as much in use as may be
         ├── ConnectionLost (ConnectionError)    the owner is gone; nothing of this operation took effect
         └── OutcomeUnknown                the owner was lost during a change; it may have taken effect
 
@@ -350,6 +351,18 @@ class CertificateRefused(RemoteError):
     It is signed by another authority, has expired, is for another host, or is missing: the message
     says which, and what to do.
     """
+
+
+class LimitReached(RemoteError):
+    """A limit on what a user of a served store, or all clients together, may have in use is reached.
+
+    Nothing of the call took effect, and a transaction stays open that was open before, but for one
+    that was open, or a call that took, longer than may be.
+    """
+
+    limit = ""  # its name, as of `quire serve --limit`
+    value = 0.0
+    retry_after: float | None = None  # seconds; None: the same call is refused again
 
 
 class ConnectionLost(RemoteError, ConnectionError):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
@@ -249,6 +249,7 @@ def serve(
     audit: str | None = None,
     grace: float = 0.0,
     heartbeat: float | None = None,
+    limits: Mapping[str, float | None] | None = None,
     say: Callable[[str], None] | None = None,
     **options: Any,
 ) -> None:
@@ -262,7 +263,8 @@ def serve(
     out then. It is read again when it changes. `audit`: a file of what they change and are refused.
     `grace`: seconds that open transactions of clients have to end after the signal, while no
     further ones are begun. `heartbeat`: seconds without a sign of a client at a port, after which
-    this process, as the owner, ends its connection (30).
+    this process, as the owner, ends its connection (30). `limits`: {"connections": 1000}, of what
+    all clients together may have in use (docs/security.md).
 
     Where another process owns it, this one has joined, and takes over when that one ends, if it is
     the first of those that wait; without `wait` StoreLocked is raised. With `linger`, also end when
@@ -278,24 +280,22 @@ def serve(
 
         from .remote.ownership.election import Election
 
-    path = checked_path(path)
-    env = OsEnv()
-    say = say or _log.info
+    path, env, say = checked_path(path), OsEnv(), say or _log.info
     grace = check_seconds(grace) if grace else 0.0
-    beats = None if heartbeat is None else float(check_seconds(heartbeat))
     access = _access(env, users, audit)
+    prepare = _preparing(env, heartbeat, limits or {})
     ports = _ports(env, path, listen, _checked_tls(tls), access, insecure=insecure)
     election = Election(env, path, options, owner="quire serve")
     with closing(ports) if ports is not None else nullcontext(), stop_on_signals() as end:
         with _own_or_join(env, election, create) if wait else election.own(create=create) as store:
             if ports is not None:
-                ports.open(lambda: _server_of(store, env, beats))
+                ports.open(lambda: _server_of(store, prepare))
                 for url in ports.urls:
                     say(f"listening: {url}")
             with on_hangup(lambda: _tell_status(store, say)):
                 owned = _in_turn(store, end, say)
                 if owned is not None:
-                    _serve_others(owned, env, linger, end, say, grace)
+                    _serve_others(owned, prepare, linger, end, say, grace)
                 elif ports is not None and grace:
                     ports.drain(grace)
             has_failed = linger is None and owned is not None and owned.failed
@@ -358,14 +358,35 @@ def _owned(store: Store) -> SharedStore | None:
     return cast("SharedStore", store.owner) if store.role == "owner" else None
 
 
-def _server_of(store: Store, env: Env, heartbeat: float | None) -> StoreServer | None:
+Prepare = Callable[["SharedStore"], "StoreServer"]
+
+
+def _preparing(env: Env, seconds: float | None, limits: Mapping[str, float | None]) -> Prepare:
+    """Return what makes the server of an owned store, once, with these settings.
+
+    Raises InvalidArgument.
+    """
+    heartbeat = None if seconds is None else float(check_seconds(seconds))
+    if limits:
+        with importing():
+            from .remote.access.use_limits import check_limits
+
+        check_limits(limits)
+
+    def prepare(owned: SharedStore) -> StoreServer:
+        server = owned.share(env)
+        if heartbeat is not None:
+            server.expect_heartbeats(heartbeat)
+        if limits:
+            server.accounts.limit(limits)
+        return server
+
+    return prepare
+
+
+def _server_of(store: Store, prepare: Prepare) -> StoreServer | None:
     owned = _owned(store)
-    if owned is None:
-        return None
-    server = owned.share(env)
-    if heartbeat is not None:
-        server.expect_heartbeats(heartbeat)
-    return server
+    return None if owned is None else prepare(owned)
 
 
 def _in_turn(store: Store, end: SignalFlag, say: Callable[[str], None]) -> SharedStore | None:
@@ -393,7 +414,7 @@ def _in_turn(store: Store, end: SignalFlag, say: Callable[[str], None]) -> Share
 
 def _serve_others(
     store: SharedStore,
-    env: Env,
+    prepare: Prepare,
     linger: float | None,
     end: SignalFlag,
     say: Callable[[str], None],
@@ -402,7 +423,7 @@ def _serve_others(
     with importing():
         from quire.remote import READY, notify
 
-    server = store.share(env)
+    server = prepare(store)
     say(f"ready: process {os.getpid()} serves {store.path} at {server.wait_started()}")
     notify(f"{READY}\nSTATUS=owns {store.path}")
     server.wait_until_idle(linger, end)

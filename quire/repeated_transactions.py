@@ -1,8 +1,9 @@
 """Transactions that are begun again when they were lost to no fault of their own.
 
 AG1. A function runs again only where nothing of the transaction before has taken effect: its
-    connection was lost (`ConnectionLost`), or others were in its way (a deadlock, a value or a
-    message that another transaction had). Anything else that it raises ends it at once.
+    connection was lost (`ConnectionLost`), others were in its way (a deadlock, a value or a message
+    that another transaction had), or its user had as much in use as may be (`LimitReached`), where
+    the server says when to try again. Anything else that it raises ends it at once.
 AG2. A commit with an unknown outcome is repeated only with an `entry` in the ledger: where it took
     effect after all, the entry is found, before the function runs again or by the commit that
     repeats it; nothing is done twice, and the result is that of the attempt which took effect.
@@ -21,6 +22,7 @@ from quire.errors import (
     Deadlock,
     InvalidArgument,
     KeyHeld,
+    LimitReached,
     LockTimeout,
     OutcomeUnknown,
     QuireError,
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from quire.moments import Duration
 
 T = TypeVar("T")
-REPEATED: Final = (ConnectionLost, Deadlock, KeyHeld, LockTimeout, StateConflict)
+REPEATED: Final = (ConnectionLost, Deadlock, KeyHeld, LimitReached, LockTimeout, StateConflict)
 Entry = tuple[str, int]
 
 
@@ -51,7 +53,8 @@ def run_transaction(
     """Run a function in a transaction, commit, and return its result; begin anew where that helps.
 
     The function is called with the transaction, again with a new one after ConnectionLost,
-    Deadlock, KeyHeld, LockTimeout and StateConflict, `attempts` times in all with growing pauses.
+    Deadlock, KeyHeld, LockTimeout, StateConflict and a LimitReached that says when (`retry_after`),
+    `attempts` times in all with growing pauses.
     So what it does beside the transaction may happen more than once. After OutcomeUnknown it runs
     again only with an `entry`, a key and a number for the ledger (`Transaction.enter`), by which a
     commit that took effect is known; then the result of that attempt is returned. `timeout` and
@@ -125,9 +128,12 @@ class Repeats(Generic[T]):
         """Return the seconds until the next attempt. Raises the error if there is to be none."""
         is_unknown = isinstance(error, OutcomeUnknown) and bool(self._results)
         is_repeated = isinstance(error, REPEATED) and not isinstance(error, SessionFenced)
+        least = 0.0
+        if isinstance(error, LimitReached):
+            is_repeated, least = error.retry_after is not None, error.retry_after or 0.0
         if not (is_repeated or (is_unknown and self._entry is not None)) or self._left <= 0:
             raise error
         if is_unknown:
             self.unknown += self._results
         pause, self._pause = self._pause, min(2 * self._pause, MAX_REPEAT_SECONDS)
-        return pause * (0.5 + OsEnv().random_u64() / (1 << 65))
+        return least + pause * (0.5 + OsEnv().random_u64() / (1 << 65))

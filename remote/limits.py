@@ -144,3 +144,25 @@ MAX_REFUSED_ADDRESSES = 10_000  # some 2 MB
 AUDIT_FILE_BYTES = 10 << 20  # some 50,000 lines
 AUDIT_FILES = 5  # the one that is written, and those before it
 AUDITED_REFUSALS = 100  # of a user in a minute: the others are counted
+
+# --- what clients of a served store have in use, see `access.use_limits` ---
+
+# A small server: a user at each of these leaves room for ten others.
+USER_CONNECTIONS = 256  # a store object has two, and one more for what it awaits
+MAX_OPEN_TRANSACTIONS = (
+    100_000  # of all clients; one takes some KB, and each user has `MAX_STREAMS`
+)
+USER_REQUEST_BYTES = 64 << 20  # a client sends `SEND_AHEAD_BYTES` at a time, beside long payloads
+USER_BYTES = 256 << 20  # of requests that came, and answers that wait for their reader
+USER_WAITING_GETS = 10_000
+USER_WAITING = MAX_WAITING // 4
+USER_PUTS_PER_SECOND = 100_000  # of messages: more than one connection puts by itself
+USER_IDLE_SECONDS = 3600.0  # as long as a transaction may stay open
+MIN_REQUEST_BYTES = 2 * SEND_AHEAD_BYTES  # less would keep a client from sending what it buffers
+LIMIT_RETRY_SECONDS = 1.0  # until a client at a limit tries again, where nobody knows
+PUTS_AHEAD_SECONDS = 1.0  # as many puts as the rate gives in that time may come at once
+MAX_LIMIT = 1e15  # a number that is no mistake
+WORKERS_OF_USER = 16  # threads for the long requests of one user; those that wait are beside them
+
+assert MIN_REQUEST_BYTES <= USER_REQUEST_BYTES <= USER_BYTES
+assert WORKERS_OF_USER < MAX_WORKERS - MAX_WAITING

@@ -142,6 +142,29 @@ def properties(texts: Iterable[str]) -> dict[str, Any]:
     return found
 
 
+def limits(texts: Iterable[str]) -> tuple[dict[str, float | None], list[str]]:
+    """Return limits of what clients have in use, from NAME=VALUE, and the names with `default`.
+
+    `none` is no limit; bytes may be a size as 64K, times as 10m. Whether there are such limits is
+    for the caller to check. Raises InvalidArgument.
+    """
+    found: dict[str, float | None] = {}
+    defaults = []
+    for name, text in pairs(texts, "connections=100"):
+        try:
+            if text == "default":
+                defaults.append(name)
+            elif name.endswith("bytes"):
+                found[name] = None if text == "none" else size(text)
+            else:
+                found[name] = None if text == "none" else seconds(text)
+        except argparse.ArgumentTypeError:
+            raise InvalidArgument(
+                f"{name}={text:.50}: give a number, as 100, 64M or 10m, or none, or default"
+            ) from None
+    return found, defaults
+
+
 def add_where(parser: argparse.ArgumentParser) -> None:
     """The option that says which messages."""
     parser.add_argument(

@@ -58,6 +58,11 @@ class GuardedStore(StoreObject):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._user.name}>"
 
+    @property
+    def user_name(self) -> str:
+        """The user's name."""
+        return self._user.name
+
     def _check(self) -> CallCheck:
         return CallCheck(self._user.rights, self)
 

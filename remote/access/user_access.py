@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from quire.env import Env
@@ -98,12 +98,20 @@ class UsersInForce:
     def __init__(self, document: UsersDocument) -> None:
         self.document: Final = document
         self._rights: dict[str, GrantedRights] = {}  # of those that were asked for
+        self._limits: dict[str, Sequence[float]] = {}
 
     def rights_of(self, name: str) -> GrantedRights:
         """Return the rights of a user; there are none for one that is locked, or not there."""
         found = self._rights.get(name)
         if found is None:
             found = self._rights[name] = GrantedRights(self.document.grants_of(name))
+        return found
+
+    def limits_of(self, name: str) -> Sequence[float]:
+        """Return the limits of a user."""
+        found = self._limits.get(name)
+        if found is None:
+            found = self._limits[name] = self.document.limits_of(name)
         return found
 
     def token(self, key_id: str) -> tuple[str | None, TokenEntry | None]:
@@ -160,6 +168,10 @@ class UserAccess:
     def pause_of(self, address: str) -> float:
         """Return the seconds that a client at the address waits for its handshake."""
         return self._refusals.pause_of(address)
+
+    def limits_of(self, name: str) -> Sequence[float]:
+        """Return the limits of a user at this moment."""
+        return self._users.limits_of(name)
 
     def close(self) -> None:
         """Let go of the audit log."""

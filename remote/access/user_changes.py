@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -15,9 +15,8 @@ from quire.errors import AlreadyExists, InvalidArgument, NotFound
 from quire.remote.limits import MAX_TOKENS_OF_USER
 
 from .tokens import UserToken
-from .users_document import Grant, Right, TokenEntry, UserEntry, UsersDocument
-
-ROLE: Final = "role:"  # before the name of a role, where users are named too
+from .use_limits import LimitValues, check_limits
+from .users_document import ALL_USERS, ROLE, Grant, Right, TokenEntry, UserEntry, UsersDocument
 
 
 def user_of(document: UsersDocument, name: str) -> UserEntry:
@@ -45,7 +44,8 @@ def add_user(
 def remove_user(document: UsersDocument, name: str) -> UsersDocument:
     """Remove a user."""
     user_of(document, name)
-    return replace(document, users=_without(document.users, name))
+    limits = _without(document.limits, name)
+    return replace(document, users=_without(document.users, name), limits=limits)
 
 
 def lock_user(document: UsersDocument, name: str, *, locked: bool) -> UsersDocument:
@@ -105,7 +105,28 @@ def remove_role(document: UsersDocument, role: str) -> UsersDocument:
     having = [name for name, user in document.users.items() if role in user.roles]
     if having:
         raise InvalidArgument(f"{', '.join(having)} have the role {role}: take it from them first")
-    return replace(document, roles=_without(document.roles, role))
+    limits = _without(document.limits, ROLE + role)
+    return replace(document, roles=_without(document.roles, role), limits=limits)
+
+
+def limit(
+    document: UsersDocument, name: str, values: LimitValues, defaults: Iterable[str] = ()
+) -> UsersDocument:
+    """Set limits of a user, of a role, or of all users; those of `defaults` are set no more.
+
+    Raises NotFound, InvalidArgument.
+    """
+    check_limits({**dict.fromkeys(defaults), **values})
+    if name.startswith(ROLE):
+        _grants_of(document, name, must_exist=True)
+    elif name != ALL_USERS:
+        user_of(document, name)
+    left = dict(document.limits.get(name, {}))
+    for each in defaults:
+        left.pop(each, None)
+    left |= values
+    others = _without(document.limits, name)
+    return replace(document, limits={**others, name: left} if left else others)
 
 
 def add_token(
@@ -163,5 +184,5 @@ def _added(grants: list[Grant], more: Grant) -> list[Grant]:
     return [*grants, more]
 
 
-def _without(mapping: Mapping[str, object], name: str) -> dict[str, object]:
+def _without(mapping: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {each: value for each, value in mapping.items() if each != name}

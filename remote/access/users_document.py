@@ -5,6 +5,9 @@ UD1. A document is checked as a whole. One that is wrong is refused with the pla
 UD2. A grant names rights, a kind of names, and a name, or the beginning of names with a `*` behind
     it. There is no other pattern, so that one grant can be seen to contain another.
 UD3. No secret is in it: of a token there is the digest (TO1).
+UD4. Limits are those of a user, of a role, or of all users. A user's own come before those of his
+    roles, of which the highest holds, these before those of all users, and those before the
+    table's (UL1).
 """
 
 from __future__ import annotations
@@ -23,8 +26,11 @@ from quire.errors import InvalidArgument
 from quire.remote.limits import MAX_GRANT_NAME, MAX_TOKENS_OF_USER
 
 from .tokens import DIGEST, KEY_ID
+from .use_limits import OF_USER, LimitValues, limits_with, most_generous, wrong_limits
 
 ANY_KIND: Final = "*"
+ROLE: Final = "role:"  # before the name of a role, where users are named too
+ALL_USERS: Final = "*"  # whose limits are those of all users
 _AT_BYTE: Final = re.compile(r"\(byte (\d+)\)")
 T = TypeVar("T")
 
@@ -132,6 +138,8 @@ class UsersDocument(Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1] = 1
     users: dict[str, UserEntry] = field(default_factory=dict)
     roles: dict[str, tuple[Grant, ...]] = field(default_factory=dict)
+    # By the name of a user, of a role with `ROLE` before it, or `ALL_USERS`.
+    limits: dict[str, dict[str, float | None]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, data: bytes) -> Self:
@@ -144,6 +152,7 @@ class UsersDocument(Struct, frozen=True, forbid_unknown_fields=True):
                 n: _decoded(r, tuple[Grant, ...], f".roles.{n}", data)
                 for n, r in parts.roles.items()
             },
+            parts.limits,
         )
         for place, wrong in found._wrong():
             raise InvalidArgument(f"{wrong} - at `$.{place}`")
@@ -163,8 +172,21 @@ class UsersDocument(Struct, frozen=True, forbid_unknown_fields=True):
             for role in user.roles:
                 yield from self.roles[role]
 
+    def limits_of(self, name: str) -> tuple[float, ...]:
+        """Return a user's limits, one for each row of the table (UD4)."""
+        user = self.users.get(name)
+        of_roles = [self._limits_at(ROLE + role) for role in (() if user is None else user.roles)]
+        found: tuple[float, ...] = OF_USER
+        for values in (self._limits_at(ALL_USERS), most_generous(of_roles), self._limits_at(name)):
+            found = limits_with(found, values)
+        return found
+
+    def _limits_at(self, name: str) -> LimitValues:
+        return self.limits.get(name, {})
+
     def _wrong(self) -> Iterator[tuple[str, str]]:
         """Find what is wrong beyond its types: places, and what is wrong there."""
+        yield from self._wrong_limits()
         for role, grants in self.roles.items():
             yield from _wrong_name(f"roles.{role}", role)
             yield from _wrong_grants(f"roles.{role}", grants)
@@ -190,6 +212,15 @@ class UsersDocument(Struct, frozen=True, forbid_unknown_fields=True):
                     yield f"{place}.certificates[{n}]", "give a name that no other user has"
                 certificates.add(certificate)
 
+    def _wrong_limits(self) -> Iterator[tuple[str, str]]:
+        for name, limits in self.limits.items():
+            is_role = name.startswith(ROLE) and name.removeprefix(ROLE) in self.roles
+            if not (name == ALL_USERS or is_role or name in self.users):
+                yield f"limits.{name}", "there is no such user or role"
+            wrong = wrong_limits(limits)
+            if wrong is not None:
+                yield f"limits.{name}", wrong
+
 
 class _UndecodedUsers(Struct, forbid_unknown_fields=True):
     """A document whose users and roles are not decoded yet, so that errors name them."""
@@ -197,6 +228,7 @@ class _UndecodedUsers(Struct, forbid_unknown_fields=True):
     version: Literal[1]
     users: dict[str, msgspec.Raw] = field(default_factory=dict)
     roles: dict[str, msgspec.Raw] = field(default_factory=dict)
+    limits: dict[str, dict[str, float | None]] = field(default_factory=dict)
 
 
 def _decoded(data: bytes | msgspec.Raw, kind: type[T], place: str, whole: bytes) -> T:

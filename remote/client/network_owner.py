@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from quire.env import Env
-from quire.errors import CertificateRefused, ConnectionLost, QuireError
+from quire.errors import CertificateRefused, ConnectionLost, LimitReached, QuireError
 from quire.limits import JOIN_POLL_SECONDS
 from quire.remote.access.tokens import UserToken
 from quire.remote.limits import MAX_RECONNECT_SECONDS, MAX_WAIT_SECONDS
@@ -67,10 +67,13 @@ class NetworkOwner:
         raise ConnectionLost("; ".join(map(str, refusals)))
 
     def succeed(self) -> OwnerSession | None:
-        """Join the next owner; None if nobody answers at this moment. Raises CertificateRefused."""
+        """Join the next owner; None if nobody answers at this moment, or lets one more in.
+
+        Raises CertificateRefused.
+        """
         try:
             return self.join()
-        except ConnectionLost:
+        except (ConnectionLost, LimitReached):
             return None
 
     @property

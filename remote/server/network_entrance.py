@@ -58,6 +58,9 @@ class AdmitsUsers(Protocol):
     def admit(self, token: object, client: Any, store: Any) -> Any:
         """Return the store for whoever that is. Raises NotAllowed."""
 
+    def limits_of(self, name: str) -> Sequence[float]:
+        """Return the limits of a user at this moment (see `quire.remote.access.use_limits`)."""
+
     def close(self) -> None:
         """Nobody is let in any more."""
 

@@ -20,10 +20,10 @@ from quire.arguments import Bytes
 from quire.calls.wake_up import Condition
 from quire.env import ENDED, HANG_UP, READ, Env
 from quire.errors import RemoteError, StoreClosed
+from quire.remote.access import use_limits
 from quire.remote.limits import (
     EVENTS_AT_ONCE,
     HEAVY_BYTES,
-    MAX_WAITING,
     REQUESTS_AT_ONCE,
     WAKES_AT_ONCE,
 )
@@ -418,12 +418,8 @@ class RequestsUnderWay:
         """A request of a stream waits for other clients: its end is to be noticed (SV2)."""
         if threading.current_thread() is self.thread:
             raise served_client.MustWait
+        client.account.take(use_limits.WAITING_REQUESTS)
         with self._changed:
-            if len(self.waiters) >= MAX_WAITING:
-                raise RemoteError(
-                    f"{MAX_WAITING} requests wait in the owner of the store, as many as may: try "
-                    "again, or wait less long"
-                )
             self.waiters.add(client)
         connection = client.connection
         connection.begin_wait()
@@ -436,6 +432,7 @@ class RequestsUnderWay:
             connection.end_wait()
             with self._changed:
                 self.waiters.discard(client)
+            client.account.give_back(use_limits.WAITING_REQUESTS)
 
     def arm(self, fd: int, events: int) -> None:
         """Be told of the next of these events."""

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
@@ -50,6 +50,7 @@ from quire.messages.message import SETTABLE, Message
 from quire.messages.message_id import PutId
 from quire.messages.typed_message import row_of_payload
 from quire.moments import Duration
+from quire.remote.access.use_limits import TRANSACTIONS
 from quire.remote.limits import HEAVY_BYTES
 from quire.remote.wire.delivered_messages import Answer, message_answer, short_message
 from quire.remote.wire.failures import describe_error, error_from_elsewhere
@@ -106,6 +107,7 @@ from quire.remote.wire.protocol import (
 )
 from quire.remote.wire.put_places import Placing
 from quire.remote.wire.values import read
+from quire.remote.wire.wire_connection import RefusedFrame
 from quire.reports.info import TransactionState
 from quire.rows.open_block import check_block
 
@@ -113,6 +115,9 @@ from .awaited_sources import AwaitedSources
 from .open_streams import OpenStreams
 from .taken_puts import ServedPuts, TakenPuts, message_fields
 from .waiting_gets import AwaitingTransaction, WaitingGet
+
+if TYPE_CHECKING:
+    from quire.remote.access.use_account import UseAccount
 
 _DECISIONS: Final = {decision.value: decision for decision in Decision}
 _CLOSING: Final = "the owner has closed the store: open it again"
@@ -206,6 +211,7 @@ class StreamContext(NamedTuple):
     """The parts that the streams of a connection share."""
 
     connection: object
+    account: UseAccount
     awaited: AwaitedSources
     store: ServedStore
     undecided: PreparedDecisions
@@ -227,6 +233,7 @@ class ServedClient:
     ) -> None:
         self._streams = streams
         self.connection: Final[Any] = context.connection
+        self.account: Final = context.account
         self._awaited = context.awaited
         self._when_failed = context.when_failed
         self._store = context.store
@@ -263,6 +270,9 @@ class ServedClient:
         try:
             if self._server.is_closing:
                 raise StoreClosed(_CLOSING)
+            if type(data) is RefusedFrame:
+                self._refuse(data)
+                return None
             action = self._short.get(data[4])
             if action is None:
                 raise RemoteError(f"a message of kind {data[4]} is no request")
@@ -334,6 +344,7 @@ class ServedClient:
             raise RemoteError("a put is cut off in its queue's name")
         queue = str(data[PUT_HEAD.size : start], "utf-8")
         payload = data[start:] if type(data) is bytes else bytes(memoryview(data)[start:])
+        self.account.take_puts()
         try:
             message_id = self._store.put_now(queue, payload)
         except QueueFull as full:
@@ -356,6 +367,13 @@ class ServedClient:
         finally:
             self._alone = None
             transaction.rollback()  # if it is open: this thread may not wait
+
+    def _refuse(self, frame: RefusedFrame) -> None:
+        """Raise the error of a request that is not taken; that of puts is told by the next one."""
+        if frame[4] != ADD:
+            raise frame.error
+        if not self.has_ended:
+            self._puts.refuse(frame.error)
 
     def _add(self, data: Bytes) -> None:
         if not self.has_ended:
@@ -504,6 +522,7 @@ class ServedClient:
         payload: Any = bytes(frame.bodies[0])
         if header.get("row"):
             payload = row_of_payload(payload)
+        self.account.take_puts()
         message_id = self._put_where_there_is_room(
             transaction, header, lambda: transaction.put(queue, payload, **fields)
         )
@@ -521,6 +540,7 @@ class ServedClient:
         names = [name for name in SETTABLE if has_priority or name != "priority"]
         batch = Messages(queue, slices).to_arrow().select([*names, "payload"])
         known = check_request_ids(header.get("request_ids"), batch.num_rows)
+        self.account.take_puts(batch.num_rows)
         ids = self._put_where_there_is_room(
             transaction, header, lambda: transaction.put_many(queue, batch, request_ids=known)
         )
@@ -547,6 +567,8 @@ class ServedClient:
             transaction.put_timeout = 0.0
 
     def _put_chunk(self, transaction: ServedTransaction, frame: Frame) -> Header:
+        if "queue" in frame.header:  # the first one
+            self.account.take_puts()
         return self._puts.streams.put(transaction, frame, self.commit_timeout)
 
     def _tell_taken(self, transaction: Transaction, frame: Frame) -> Header:
@@ -637,9 +659,13 @@ class ServedClient:
     ) -> ServedTransaction:
         if self.has_ended:
             raise self._streams.refusal(self.stream)
-        self._transaction = transaction = self._store.transaction(
-            timeout, large, owner or self._client, durable
-        )
+        self.account.take(TRANSACTIONS)
+        try:
+            transaction = self._store.transaction(timeout, large, owner or self._client, durable)
+        except BaseException:
+            self.account.give_back(TRANSACTIONS)
+            raise
+        self._transaction = transaction
         transaction.put_timeout = 0.0  # see `TakenPuts.take_kept`
         self._named = transaction
         return transaction
@@ -647,6 +673,8 @@ class ServedClient:
     def _leave(self) -> ServedTransaction | None:
         """The client's transaction, which is its no more."""
         transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            self.account.give_back(TRANSACTIONS)
         self._puts = TakenPuts(self)
         self._streams.end(self)
         return transaction

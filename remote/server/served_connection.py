@@ -19,6 +19,9 @@ CL8. Its end is once: what is open and not busy is closed by the server's own th
 CL9. A client that has promised heartbeats, and gives no sign for as long as it was told, is cut
     off, so what it has open is rolled back. The system does that for machines that are gone (SO4),
     but not for a process that is stopped, nor where another machine between them goes on.
+CL10. What it has in use is charged to the account of its user (LA1), bytes of requests when they
+    are kept, of long ones as they begin to come; one that is refused stands as a `RefusedFrame` in
+    its place, so answers keep their order.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, cast
 
 from quire.arguments import Bytes
 from quire.env.interpreter import Lock
-from quire.errors import QuireError, RemoteError
+from quire.errors import LimitReached, QuireError, RemoteError
+from quire.remote.access.use_limits import BYTES, REQUEST_BYTES_LIMIT
 from quire.remote.limits import (
     MAX_WORKERS_OF_CONNECTION,
     PENDING_BYTES,
@@ -39,7 +43,7 @@ from quire.remote.limits import (
     UNSENT_BYTES,
     UNSENT_FRAME_BYTES,
 )
-from quire.remote.wire.protocol import Header, Role
+from quire.remote.wire.protocol import CANCEL, Header, Role
 from quire.remote.wire.sockets import (
     address_of,
     close,
@@ -49,13 +53,14 @@ from quire.remote.wire.sockets import (
     send_all,
     shut,
 )
-from quire.remote.wire.wire_connection import WireConnection, WireSide
+from quire.remote.wire.wire_connection import RefusedFrame, WireConnection, WireSide
 
 from .open_streams import OpenStreams
 from .served_client import ServedClient
 from .waiting_gets import WaitingGet
 
 if TYPE_CHECKING:
+    from quire.remote.access.use_account import UseAccount
     from quire.remote.wire.tls_socket import TlsSocket
 
     from .network_entrance import AdmitsUsers
@@ -106,11 +111,13 @@ class ServedConnection:
         "_is_sending",
         "_jobs",
         "_pending_bytes",
+        "_reading_bytes",
         "_refuses",
         "_unsent",
         "_unsent_bytes",
         "_working",
         "access",
+        "account",
         "busy",
         "closed",
         "fd",
@@ -118,6 +125,7 @@ class ServedConnection:
         "has_sign",
         "heartbeat_seconds",
         "is_client",
+        "is_counted",
         "is_ended",
         "is_paused",
         "is_reading",
@@ -134,14 +142,20 @@ class ServedConnection:
         connection: socket.socket,
         admission: Admission,
         scratch: memoryview,
+        account: UseAccount,
         access: AdmitsUsers | None = None,
     ) -> None:
+        """`account`: that of all clients, until the client's user is known."""
         self._connection = connection
         self.access = access  # of users, one of whom the client must be
+        self.account = account  # that is charged
+        self.is_counted = False  # among the connections there
         self.over_tls = cast("TlsSocket", connection) if reads_ahead(connection) else None
         self.fd = connection.fileno()
         self._admission = admission
         self.wire = WireConnection(WireSide.OWNER, scratch)
+        self.wire.admit_long = self._admit_long
+        self._reading_bytes = 0  # of the long frame that is coming, as charged
         self._refuses = True  # once no more is taken: the system refuses what comes
         self.is_reading = True  # what comes is read as it comes
         self.is_paused = False  # it is not, until there is room (CL7)
@@ -193,6 +207,8 @@ class ServedConnection:
                     raise Gone
                 self.has_sign = True
                 frame = wire.received(count)
+                if frame is not None and self._reading_bytes:
+                    self._end_long()
                 if frame is not None or not self.has_unread:
                     return frame if self.streams is not None else self._admit(frame)
         except BlockingIOError:
@@ -253,6 +269,41 @@ class ServedConnection:
                 self._connection.send(words, _NO_WAIT)
         raise Gone
 
+    # What it has in use (CL10)
+
+    def _admit_long(self, length: int) -> LimitReached | None:
+        """Charge a long frame that begins to come; return why it is not taken."""
+        try:
+            self.account.check(REQUEST_BYTES_LIMIT, length)
+            self.account.take(BYTES, length)
+        except LimitReached as error:
+            return error
+        self._reading_bytes = length
+        return None
+
+    def _end_long(self) -> None:
+        self.account.give_back(BYTES, self._reading_bytes)
+        self._reading_bytes = 0
+
+    def _charged(self, frame: Bytes) -> Bytes:
+        """Charge a request that is kept; return it, or what stands in its place. Under the lock."""
+        size = len(frame) + REQUEST_BYTES
+        try:
+            if type(frame) is RefusedFrame or frame[4] == CANCEL:
+                self.account.add(BYTES, size)
+            else:
+                self.account.take(BYTES, size)
+        except LimitReached as error:
+            frame = RefusedFrame.of(frame, error)
+            size = len(frame) + REQUEST_BYTES
+            self.account.add(BYTES, size)
+        self._pending_bytes += size
+        return frame
+
+    def _drop_pending(self, size: int) -> None:
+        self._pending_bytes -= size
+        self.account.give_back(BYTES, size)
+
     # Requests under way (CL1)
 
     def keep(self, client: ServedClient, frame: Bytes) -> bool:
@@ -260,8 +311,7 @@ class ServedConnection:
         with self._guard:
             if client not in self.busy:
                 return False
-            client.kept.append(frame)
-            self._pending_bytes += len(frame) + REQUEST_BYTES
+            client.kept.append(self._charged(frame))
             return True
 
     def keep_cancel(self, client: ServedClient, frame: Bytes) -> bool:
@@ -271,16 +321,16 @@ class ServedConnection:
                 return False
             self._drop_kept(client)
             client.is_cancelled = True
-            client.kept.append(frame)
-            self._pending_bytes += len(frame) + REQUEST_BYTES
+            client.kept.append(self._charged(frame))
             return True
 
     def add_job(self, client: ServedClient, rest: Rest) -> None:
         """Leave the rest of a request to another thread; its stream is busy."""
         with self._guard:
             self.busy.add(client)
+            if rest.frame is not None:
+                rest = Rest(frame=self._charged(rest.frame))
             self._jobs.append((client, rest))
-            self._pending_bytes += rest.size
 
     def next_job(self) -> tuple[ServedClient, Rest] | None:
         """Return the next job, which a thread is to do now, unless as many are done as may be."""
@@ -299,7 +349,8 @@ class ServedConnection:
         """A job is done; the thread goes on to begin others before it leaves."""
         with self._guard:
             self._working -= 1
-            self._pending_bytes -= rest.size
+            if rest.frame is not None:
+                self._drop_pending(rest.size)
 
     def leave(self) -> None:
         """A thread works on the connection no more."""
@@ -322,7 +373,7 @@ class ServedConnection:
 
     def _drop_kept(self, client: ServedClient) -> None:
         while client.kept:
-            self._pending_bytes -= len(client.kept.popleft()) + REQUEST_BYTES
+            self._drop_pending(len(client.kept.popleft()) + REQUEST_BYTES)
 
     def begin_wait(self) -> None:
         """A job waits for other clients: another one may be done meanwhile."""
@@ -375,11 +426,15 @@ class ServedConnection:
             self._is_sending = False
             if left:
                 self._unsent.appendleft(((left,), None))
-                self._unsent_bytes += len(left) + UNSENT_FRAME_BYTES
+                self._add_unsent_bytes(len(left) + UNSENT_FRAME_BYTES)
 
     def _add_unsent(self, parts: Sequence[Bytes], more: LongAnswer | None) -> None:
         self._unsent.append((parts, more))
-        self._unsent_bytes += sum(map(len, parts)) + UNSENT_FRAME_BYTES
+        self._add_unsent_bytes(sum(map(len, parts)) + UNSENT_FRAME_BYTES)
+
+    def _add_unsent_bytes(self, size: int) -> None:
+        self._unsent_bytes += size
+        self.account.add(BYTES, size)
 
     def needs_sender(self) -> bool:
         """Return True if frames are unsent and nobody sends: a thread, which counts, is to."""
@@ -415,7 +470,9 @@ class ServedConnection:
             if more is not None and is_sent and not more.client.is_cancelled:
                 following = next(more.frames, None)
             with self._guard:
-                self._unsent_bytes -= sum(map(len, parts)) + UNSENT_FRAME_BYTES
+                size = sum(map(len, parts)) + UNSENT_FRAME_BYTES
+                self._unsent_bytes -= size
+                self.account.give_back(BYTES, size)
                 if following is not None:
                     self._add_unsent(following, more)
             yield more.client if more is not None and following is None else None
@@ -466,6 +523,8 @@ class ServedConnection:
             if self.closed or not self.is_ended or self.busy or self.threads:
                 return False
             self.closed = True
+            if self._reading_bytes:
+                self._end_long()
         if self.streams is not None:
             self.streams.close()
         forget()

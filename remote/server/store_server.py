@@ -40,6 +40,7 @@ from quire.env import READ, Env, after_fork, socket_events
 from quire.env.interpreter import Lock
 from quire.errors import ConnectionLost, QuireError, RemoteError, StoreClosed
 from quire.libraries.late_modules import load_rest
+from quire.remote.access import use_account, use_limits
 from quire.remote.limits import (
     ACCEPT_PAUSE_SECONDS,
     DRAIN_LOOK_SECONDS,
@@ -62,6 +63,7 @@ from .requests_under_way import Commits, RequestsUnderWay
 from .signals import SignalFlag
 
 if TYPE_CHECKING:
+    from quire.remote.access.use_account import UseAccounts
     from quire.remote.wire.protocol import Header
 
     from .network_entrance import AdmitsUsers
@@ -97,7 +99,8 @@ class StoreServer:
         self._process_id = os.getpid()
         self._changed = Condition(Lock())
         self._connections: dict[int, ServedConnection] = {}
-        self._max_connections = MAX_CONNECTIONS
+        self._max_connections = MAX_CONNECTIONS  # as the system has files for
+        self._accounts: list[UseAccounts] = []  # the first one, once there is a client
         self._clients = 0
         self.own_helpers = set[int]()  # processes of this owner, which are not waited for
         self._left_at = time.monotonic()  # when the last client left
@@ -143,7 +146,7 @@ class StoreServer:
         if not entrance.is_announced:
             entrance.announce()
         if self._thread is None:
-            self._max_connections = min(MAX_CONNECTIONS, file_limit())
+            self._max_connections = file_limit()
             if self._stop is None or self._call is None:
                 self._stop, self._call = SignalFlag(), SignalFlag()
                 self._events.register(self._stop.fileno(), READ)
@@ -157,6 +160,13 @@ class StoreServer:
                 raise
         self.url = str(entrance.url)
         return self.url
+
+    @property
+    def accounts(self) -> UseAccounts:
+        """The use of each user and of all clients, and its limits."""
+        if not self._accounts:
+            self._accounts.append(use_account.UseAccounts(self._env.monotonic))
+        return self._accounts[0]  # also where two threads have made one
 
     def start_in_background(self) -> None:
         """Start in a thread of its own, so that opening a store need not wait for it."""
@@ -311,15 +321,10 @@ class StoreServer:
             "waiting": len(self._requests.waiters) + len(self._requests.all_gets()),
             "threads": 1 + self._requests.workers.count,
             "error": None if self.failure is None else str(self.failure),
+            "limits": self.accounts.report(),
         }
 
     # Connections
-
-    def _how_more(self) -> str:
-        """Advise how to let more connections in, where open files are what bounds them."""
-        if self._max_connections == MAX_CONNECTIONS:
-            return ""
-        return f"; process {os.getpid()}, the owner, could have more open files (ulimit -n)"
 
     def admit(
         self, connection: ServedConnection, hello: Header
@@ -337,9 +342,12 @@ class StoreServer:
         if self._undecided is None:
             self._undecided = undecided.Undecided(store)
         decisions: PreparedDecisions = self._undecided
-        if connection.access is not None:
-            store = connection.access.admit(hello.get("token"), connection, store)
-            decisions = store.decisions(decisions)  # type: ignore[attr-defined]
+        account, access = self.accounts.in_all, connection.access
+        if access is not None:
+            guarded = access.admit(hello.get("token"), connection, store)
+            store, decisions = guarded, guarded.decisions(decisions)
+            name = guarded.user_name
+            account = self.accounts.of(name, partial(access.limits_of, name))
         if hello.get("epoch") not in (None, self.epoch):
             raise ConnectionLost("the store was opened again since: open it here again too")
         with self._changed:
@@ -351,8 +359,11 @@ class StoreServer:
                 raise RemoteError(
                     f"the owner of the store has as many connections as it may, "
                     f"{self._max_connections}: end transactions, or close store objects that are "
-                    f"not in use{self._how_more()}"
+                    f"not in use; process {os.getpid()}, the owner, could have more open files "
+                    "(ulimit -n)"
                 )
+            account.take(use_limits.CONNECTIONS)
+            connection.account, connection.is_counted = account, True
             connection.role = protocol.Role(hello["role"])
             connection.is_client = (
                 connection.role is protocol.Role.WATCH
@@ -362,6 +373,7 @@ class StoreServer:
         ready = partial(self._requests.tell_ready, connection)
         context = served_client.StreamContext(
             connection,
+            account,
             awaited_sources.AwaitedSources(store, ready),
             store,
             decisions,
@@ -401,13 +413,17 @@ class StoreServer:
 
     def adopt(self, channel: socket.socket, access: AdmitsUsers | None = None) -> ServedConnection:
         """Serve a connection from now on; by any thread until `close`. `access`: to users alone."""
-        connection = served_connection.ServedConnection(channel, self, self._scratch, access)
+        connection = served_connection.ServedConnection(
+            channel, self, self._scratch, self.accounts.in_all, access
+        )
         self._connections[connection.fd] = connection
         self._events.register(channel, READ)
         return connection
 
     def note_end(self, connection: ServedConnection) -> None:
         """A connection is there no more."""
+        if connection.is_counted:
+            connection.account.give_back(use_limits.CONNECTIONS)
         with self._changed:
             if connection.role is not None:
                 self._clients -= connection.is_client

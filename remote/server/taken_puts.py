@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from quire.arguments import Bytes, check_timeout
 from quire.errors import QueueFull, QuireError, RemoteError
@@ -37,6 +37,9 @@ from quire.remote.wire.protocol import (
 from quire.remote.wire.put_places import Placing, PutsBlocks
 from quire.remote.wire.values import decode_map
 
+if TYPE_CHECKING:
+    from quire.remote.access.use_account import UseAccount
+
 _SIZE: Final = struct.Struct("<I")
 
 
@@ -51,6 +54,10 @@ class ServedPuts(PutsBlocks, PutsStreams, Protocol):
 
 class Takes(Protocol):
     """The client whose transactions these are, one after another."""
+
+    @property
+    def account(self) -> UseAccount:
+        """The account that its puts are charged to."""
 
     def waiting(self) -> AbstractContextManager[None]:
         """A block in which others are waited for."""
@@ -95,6 +102,10 @@ class TakenPuts:
         refused_at = self._take_from(data, ADD_HEAD.size)
         if _has_remedy(self._refusal):
             self._keep(data, refused_at)
+
+    def refuse(self, error: QuireError) -> None:
+        """A frame of puts is not taken (TP1)."""
+        self._refusal = error
 
     def _keep(self, data: Bytes, start: int) -> None:
         """Keep a frame for the request that needs it; with too much of it, none (TP2)."""
@@ -153,7 +164,8 @@ class TakenPuts:
         self, transaction: ServedPuts, queue: str, form: int, data: Bytes, start: int, end: int
     ) -> None:
         """One put: messages, a block or a file."""
-        placing = self.placing
+        placing, account = self.placing, self._client.account
+        account.take_puts(form not in (BLOCK, MOVED_BLOCK))
         if form == PLAIN:
             payload = data[start:end] if type(data) is bytes else bytes(memoryview(data)[start:end])
             message_id = transaction.put(queue, payload)
@@ -161,7 +173,8 @@ class TakenPuts:
             return
         view = memoryview(data)[start:end]
         if form in (BLOCK, MOVED_BLOCK):
-            placing.put_block(transaction, queue, view, is_moved=form == MOVED_BLOCK)
+            ids = placing.put_block(transaction, queue, view, is_moved=form == MOVED_BLOCK)
+            account.add_puts(len(ids))
         elif form in (FIELDS, MOVED_FIELDS):
             length = _SIZE.unpack_from(view)[0] + _SIZE.size
             fields = message_fields(decode_map(view[_SIZE.size : length]))

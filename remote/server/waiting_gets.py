@@ -28,9 +28,9 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Final, Protocol
 
-from quire.errors import RemoteError
 from quire.limits import FOREVER_SECONDS
-from quire.remote.limits import MAX_WAITING_GETS, STALE_TIMES
+from quire.remote.access.use_limits import WAITING_GETS
+from quire.remote.limits import STALE_TIMES
 
 Withdraw = Callable[[], None]
 Register = Callable[[str, Callable[[], None], object], Withdraw | None]
@@ -147,12 +147,8 @@ class WaitingGets:
         return list(self._gets)
 
     def add(self, get: WaitingGet) -> None:
-        """Have a get wait that has found nothing. Raises RemoteError if too many wait."""
-        if len(self._gets) >= MAX_WAITING_GETS:
-            raise RemoteError(
-                f"{MAX_WAITING_GETS} gets wait in the owner of the store, as many as may: try "
-                "again, or wait less long"
-            )
+        """Have a get wait that has found nothing. Raises LimitReached if too many wait."""
+        get.requester.account.take(WAITING_GETS)
         self._gets[get] = None
         if get.seconds < FOREVER_SECONDS:
             heappush(self._times, (self._monotonic() + get.seconds, next(self._numbers), get))
@@ -164,6 +160,7 @@ class WaitingGets:
         if get.is_over:
             return
         get.is_over = True
+        get.requester.account.give_back(WAITING_GETS)
         get.transaction.forget_end()
         del self._gets[get]
         self._step_out(get)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from quire import errors
-from quire.errors import OutcomeUnknown, QuireError, RemoteError, StoreClosed
+from quire.errors import LimitReached, OutcomeUnknown, QuireError, RemoteError, StoreClosed
 
 from .protocol import Header
 
@@ -15,12 +15,17 @@ ERROR_CLASSES: Final[dict[str, type[QuireError]]] = {
     if isinstance(value, type) and issubclass(value, QuireError)
 }
 
+_OF_LIMITS: Final = ("limit", "value", "retry_after")
+
 
 def describe_error(error: BaseException) -> dict[str, object]:
     """The header of an answer that reports `error`."""
     for kind in type(error).__mro__:
         if ERROR_CLASSES.get(kind.__name__) is kind:
-            return {"error": {"type": kind.__name__, "message": str(error)}}
+            report: dict[str, object] = {"type": kind.__name__, "message": str(error)}
+            if isinstance(error, LimitReached):
+                report |= {name: getattr(error, name) for name in _OF_LIMITS}
+            return {"error": report}
     return describe_error(error_from_elsewhere(error))
 
 
@@ -40,11 +45,21 @@ def error_from_elsewhere(error: BaseException, doing: str = "") -> QuireError:
 
 
 def raise_error(header: Header) -> None:
-    """Raise what an answer reports, as the same class with the same message."""
+    """Raise what an answer reports, as the same class with the same message, and its limit."""
     report = header.get("error")
     if report is None:
         return
     if not isinstance(report, dict):
         raise RemoteError("the owner's answer reports an error that cannot be read")
     kind = ERROR_CLASSES.get(str(report.get("type")), RemoteError)
-    raise kind(str(report.get("message")))
+    error = kind(str(report.get("message")))
+    if isinstance(error, LimitReached):
+        error.limit = str(report.get("limit"))
+        error.value, error.retry_after = map(
+            _number, (report.get("value"), report.get("retry_after"))
+        )
+    raise error
+
+
+def _number(value: object) -> Any:
+    return value if type(value) in (int, float) else None

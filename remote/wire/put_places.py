@@ -32,13 +32,14 @@ class Placing:
 
     def put_block(
         self, transaction: PutsBlocks, queue: str, block: Bytes, *, is_moved: bool
-    ) -> None:
+    ) -> MessageIds:
         """The next messages of a queue."""
         if is_moved:
             ids = transaction.put_moved_block(queue, block)
         else:
             ids = transaction.integration.put_block(queue, block)
         self._note(queue, ids)
+        return ids
 
     def adopt(self, transaction: Transaction, queue: str, ltds_id: int) -> None:
         """Likewise, from a file."""

@@ -12,10 +12,13 @@ IN3. That buffer is no larger than `FIRST_BUFFER_BYTES`, or twice what has arriv
     only claimed costs nothing. No frame is longer than its kind may be (`MAX_BYTES_OF_KIND`).
 IN4. Nothing is a frame before the other side's greeting is whole, and before the hello is answered
     none is longer than `MAX_HELLO_BYTES`.
+IN5. A long frame that its reader does not admit (`admit_long`) is read and dropped as it comes: a
+    `RefusedFrame` of its head stands in its place.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final
 
@@ -55,6 +58,22 @@ _HEAD_BYTES = HEAD.size
 _ROLES: Final = tuple(role.value for role in Role)
 
 
+AdmitLong = Callable[[int], QuireError | None]
+
+
+class RefusedFrame(bytes):
+    """The head of a frame that is not taken, in its place: it is answered by the error."""
+
+    error: QuireError
+
+    @classmethod
+    def of(cls, frame: Bytes, error: QuireError) -> RefusedFrame:
+        """Return what stands in the place of a frame."""
+        found = cls(frame[:_HEAD_BYTES])
+        found.error = error
+        return found
+
+
 class WireSide(Enum):
     """The side of a connection that speaks."""
 
@@ -67,6 +86,7 @@ class WireConnection:
 
     __slots__ = (
         "_at",
+        "_dropped",
         "_filled",
         "_frame",
         "_is_between",
@@ -74,6 +94,7 @@ class WireConnection:
         "_is_owner",
         "_length",
         "_scratch",
+        "admit_long",
         "buffer",
         "capabilities",
         "limit",
@@ -99,6 +120,8 @@ class WireConnection:
         self._frame: bytearray | None = None  # a long one of `_length`, `_filled` so far
         self._filled = 0
         self._length = 0
+        self.admit_long: AdmitLong | None = None  # takes a length; why the frame is not taken
+        self._dropped: RefusedFrame | None = None  # of which more is to come (IN5)
 
     # Bytes in, frames out
 
@@ -115,6 +138,8 @@ class WireConnection:
             self._is_between = False
         elif self._frame is not None:
             return self._received_long(self._frame, count)
+        elif self._dropped is not None:
+            return self._drop(self._dropped, count)
         else:
             data = self.rest[self._at :] + self.buffer[:count].tobytes()
             self._at = 0
@@ -134,6 +159,17 @@ class WireConnection:
             frame.extend(bytes(min(self._filled, self._length - self._filled)))
         self.buffer = memoryview(frame)[self._filled :]
         return None
+
+    def _drop(self, refused: RefusedFrame, count: int) -> Bytes | None:
+        """Drop so many bytes of a frame (IN5)."""
+        self._filled += count
+        left = self._length - self._filled
+        self.buffer = self._scratch[:left] if left else self._scratch
+        if left:
+            return None
+        self._dropped = None
+        self._is_between = True
+        return refused
 
     def next(self) -> Bytes | None:
         """Return a frame that came with the one before. Raises RemoteError as `received`."""
@@ -155,6 +191,11 @@ class WireConnection:
             return rest[start:end]
         if length > RECEIVE_BYTES:
             self._length = length
+            error = None if self.admit_long is None else self.admit_long(length)
+            if error is not None:
+                self._dropped = RefusedFrame.of(rest[start:], error)
+                self.rest, self._at, self._filled = b"", 0, 0
+                return self._drop(self._dropped, size)
             self._frame = frame = bytearray(min(length, max(FIRST_BUFFER_BYTES, 2 * size)))
             frame[:size] = memoryview(rest)[start:]
             self._filled = size
@@ -190,6 +231,8 @@ class WireConnection:
     def part_stream(self) -> int | None:
         """The stream of the frame of which a part has come, if its head has."""
         part, start = (self.rest, self._at) if self._frame is None else (self._frame, 0)
+        if self._dropped is not None:
+            part, start = self._dropped, 0
         return STREAM.unpack_from(part, start)[0] if len(part) - start >= _HEAD_BYTES else None
 
     def take_outgoing(self) -> list[Bytes]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
+
+from msgspec.structs import replace
 
 import quire
 from quire.engine import EmbeddedStore
@@ -14,7 +16,8 @@ from quire.env import OsEnv
 from quire.interface.store import Store
 from quire.remote.access.tokens import UserToken
 from quire.remote.access.user_access import UserAccess
-from quire.remote.access.users_document import Grant, TokenEntry, UserEntry, UsersDocument
+from quire.remote.access.user_changes import limit
+from quire.remote.access.users_document import Grant, TokenEntry, UserEntry
 from quire.remote.access.users_file import UsersFile
 from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.server.network_entrance import NetworkEntrance, places_to_listen
@@ -44,9 +47,11 @@ class Users:
             tokens=(TokenEntry(token.key_id, token.digest()),),
             **fields,  # type: ignore[arg-type]
         )
-        self.file.change(
-            lambda before: UsersDocument(users={**before.users, name: entry}, roles=before.roles)
-        )
+        self.file.change(lambda before: replace(before, users={**before.users, name: entry}))
+
+    def limit(self, name: str, **values: float | None) -> None:
+        """Limit what the user may have in use."""
+        self.file.change(partial(limit, name=name, values=values))
 
 
 @contextmanager

@@ -91,9 +91,10 @@ def test_a_begin_is_handed_over_to_nobody(
     assert len(set(threads)) == 1
 
 
-def test_waiting_requests_are_bounded(owner: Store, joined: JoinedStore, limits: Limits) -> None:
+def test_waiting_requests_are_bounded(owner: Store, joined: JoinedStore) -> None:
     """One too many is refused in words, and puts are taken all the same."""
-    limits(MAX_WAITING_GETS=3)
+    assert isinstance(owner, SharedStore)
+    owner.share(OsEnv()).accounts.limit({"waiting_gets": 3})
     owner.create_queue("work", kind="work")
     with ExitStack() as stack:
         streams = [stack.enter_context(closing(RawStream(joined.url))) for _ in range(4)]
@@ -101,7 +102,7 @@ def test_waiting_requests_are_bounded(owner: Store, joined: JoinedStore, limits:
             stream.send(get(1, "work", 1000.0))
         eventually(lambda: joined.status()["sharing"]["waiting"] == 3)
         refused = streams[3].ask(get(1, "work", 1000.0))
-        assert "as many as may" in str(refused.header["error"])
+        assert "as many gets waiting as it may" in str(refused.header["error"])
         for n in range(3):
             joined.put("work", b"%d" % n)
         assert sorted(bytes(stream.next().bodies[0][-1:]) for stream in streams[:3]) == [

@@ -9,7 +9,8 @@ from functools import partial
 
 import pytest
 
-from quire.errors import RemoteError
+from quire.errors import LimitReached
+from quire.remote.access.use_account import UseAccount, UseAccounts
 from quire.remote.server.waiting_gets import GetLine, GetOutcome, WaitingGet, WaitingGets
 from tests.kit.limits import Limits
 
@@ -45,6 +46,13 @@ class Transaction:
             self.ended()
 
 
+class Requester:
+    """The client that a get is of."""
+
+    def __init__(self, account: UseAccount) -> None:
+        self.account = account
+
+
 class Machine:
     """Sources with messages, callbacks and a clock, and the gets that wait for them."""
 
@@ -58,6 +66,7 @@ class Machine:
         self.telling: set[WaitingGet] = set()  # that it has tried, of which it is on its way to say
         self.gone: set[WaitingGet] = set()  # of these, those whose client has ended
         self.most_registered = 0
+        self.accounts = UseAccounts(lambda: self.now)
         self.gets = waiting(
             self.register, self.attempt, self.end, self.errands.append, lambda: self.now
         )
@@ -91,6 +100,7 @@ class Machine:
         """One that has found nothing, and waits."""
         take = partial(self.messages.get, source)
         get = WaitingGet(1, Transaction(own), source, seconds, take, str, is_heavy=heavy)
+        get.requester = Requester(self.accounts.in_all)
         self.gets.add(get)
         return get
 
@@ -350,12 +360,12 @@ def test_the_times_of_gets_that_are_over_are_dropped(limits: Limits) -> None:
     assert len(machine.gets._times) < 20
 
 
-def test_gets_that_wait_are_bounded(limits: Limits) -> None:
+def test_gets_that_wait_are_bounded() -> None:
     """One too many is refused in words, and is nowhere."""
-    limits(MAX_WAITING_GETS=3)
     machine = Machine()
+    machine.accounts.limit({"waiting_gets": 3})
     gets = [machine.get("a") for _ in range(3)]
-    with pytest.raises(RemoteError, match="as many as may"):
+    with pytest.raises(LimitReached, match="as many gets waiting as it may, 3"):
         machine.get("a")
     machine.hang_up(gets[0])
     machine.get("a")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from quire.cli.command import Command, argument
 from quire.cli.opened_store import creation, opened, seen
 from quire.cli.printing import counted, fields_of, print_json, print_tree
-from quire.cli.typed_values import seconds
+from quire.cli.typed_values import limits, seconds
+from quire.errors import InvalidArgument
 from quire.libraries.late_imports import importing
 from quire.opening import serve
 
@@ -33,10 +34,19 @@ def _serve(options: argparse.Namespace) -> None:
         audit=options.audit,
         grace=options.grace,
         heartbeat=options.heartbeat,
+        limits=_limits_of(options),
         say=lambda line: print(line, flush=True),
         **creation(options),
     )
     print(f"process {os.getpid()} closed {options.path}", flush=True)
+
+
+def _limits_of(options: argparse.Namespace) -> dict[str, float | None]:
+    """The limits of all clients together. Raises InvalidArgument."""
+    values, defaults = limits(options.limit or ())
+    if defaults:
+        raise InvalidArgument(f"--limit {defaults[0]}=default: leave it out")
+    return values
 
 
 def _tls_of(options: argparse.Namespace) -> Tls | None:
@@ -179,12 +189,19 @@ COMMANDS: Final = (
                 metavar="S",
                 help="as the owner, end connections at ports after so long without a sign (30)",
             ),
+            argument(
+                "--limit",
+                action="append",
+                metavar="LIMIT=VALUE",
+                help="what all clients together may have in use; may be repeated",
+            ),
             DATA_FILES,
         ),
         "Nobody needs it: the first process that opens a store owns it, and serves the others. It\n"
         "is for a store that shall stay open while programs come and go: docs/sharing.md. Where\n"
         "another process owns the store already, it waits, and takes over when that one ends.\n"
-        "With --listen it lets in other machines, from the beginning on: docs/network.md.",
+        "With --listen it lets in other machines, from the beginning on: docs/network.md.\n"
+        "LIMIT is one of docs/security.md; `quire user limit` sets those of each user.",
     ),
     Command(
         "status",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quire.cli.command import JSON, USERS, Command, argument
 from quire.cli.printing import print_json, print_table
-from quire.cli.typed_values import seconds
+from quire.cli.typed_values import limits, seconds
 from quire.env import OsEnv
 from quire.errors import InvalidArgument
 from quire.libraries.late_imports import importing
@@ -135,6 +135,12 @@ def _token(options: argparse.Namespace) -> None:
     print(token.text)
 
 
+def _limit(options: argparse.Namespace) -> None:
+    values, defaults = limits(options.limits)
+    change = partial(_changes().limit, name=options.name, values=values, defaults=defaults)
+    _change(options, change)
+
+
 def _list(options: argparse.Namespace) -> None:
     document = _file(options).read()
     users: dict[str, dict[str, Any]] = {
@@ -150,12 +156,14 @@ def _list(options: argparse.Namespace) -> None:
             ],
             "certificates": list(user.certificates),
             "locked": user.locked,
+            "limits": document.limits.get(name, {}),
         }
         for name, user in document.users.items()
     }
     roles = {name: _words(grants) for name, grants in document.roles.items()}
     if options.json:
-        print_json({"users": users, "roles": roles})
+        of_others = {at: each for at, each in document.limits.items() if at not in users}
+        print_json({"users": users, "roles": roles, "limits": of_others})
         return
     rows = [("NAME", "ROLES", "RIGHTS", "TOKENS", "CERTIFICATES", "LOCKED")]
     rows += [
@@ -171,6 +179,11 @@ def _list(options: argparse.Namespace) -> None:
     ]
     rows += [(f"role:{name}", "-", _cell(grants), "-", "-", "-") for name, grants in roles.items()]
     print_table(rows)
+    for at, values in document.limits.items():
+        words = (
+            f"{name}={'none' if each is None else f'{each:g}'}" for name, each in values.items()
+        )
+        print(f"limits of {'all users' if at == '*' else at}: {', '.join(words)}")
 
 
 def _words(grants: Iterable[Grant]) -> list[str]:
@@ -234,6 +247,16 @@ COMMANDS: Final = (
         argument("--days", type=seconds, metavar="N", help="it expires after so many days"),
         argument("--revoke", metavar="KEY_ID", help="end this token of the user, and make none"),
         more="A user may have two at a time: make the second, let programs have it, end the first.",
+    ),
+    _command(
+        "limit",
+        "set what a user, each user of a role, or each user at all may have in use",
+        _limit,
+        argument("name", metavar="NAME", help="a user, or role:ROLE, or '*' for all users"),
+        argument("limits", nargs="+", metavar="LIMIT=VALUE", help="as connections=10, bytes=64M"),
+        more="none is no limit, default sets it here no more. LIMIT is one of docs/security.md.\n\n"
+        "  quire user limit users.json anna connections=10 puts_per_second=100\n"
+        "  quire user limit users.json '*' request_bytes=32M",
     ),
     _command("lock", "let a user in no more, and end the user's connections", _lock, _USER),
     _command("unlock", "let a user in again", _unlock, _USER),
