@@ -24,10 +24,12 @@ _ADDRESS = re.compile(r"Starting Spark master at (spark://\S+)")
 
 
 @contextmanager
-def cluster(directory: Path, workers: int, hidden: Path | None = None) -> Iterator[str]:
+def cluster(
+    directory: Path, workers: int, hidden: Path | None = None, *, from_all: bool = False
+) -> Iterator[str]:
     """The address of its master; each worker is a host of one core.
 
-    `hidden`: a directory that the last worker, and what it starts, does not see.
+    `hidden`: a directory that the last worker, and what it starts, does not see; or `from_all`.
     """
     log = directory / "cluster.log"
     with ExitStack() as stack:
@@ -42,7 +44,7 @@ def cluster(directory: Path, workers: int, hidden: Path | None = None) -> Iterat
         for number in range(workers):
             given = ("--host", f"127.0.0.{2 + number}", *ANY_PORT, "--cores", "1", "-m", "1g")
             work = ("--work-dir", f"{directory}/work-{number}")
-            blind = hidden if number == workers - 1 else None
+            blind = hidden if from_all or number == workers - 1 else None
             stack.enter_context(_daemon(directory, WORKER, *given, *work, address[1], hidden=blind))
         yield address[1]
 
@@ -52,7 +54,7 @@ def can_hide() -> bool:
     return subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode == 0
 
 
-def _without(hidden: Path | None) -> list[str]:
+def without(hidden: Path | None) -> list[str]:
     """What runs a command with an empty directory in the place of one that is there."""
     if hidden is None:
         return []
@@ -70,7 +72,7 @@ def _daemon(directory: Path, *command: str, hidden: Path | None = None) -> Itera
     }
     with (directory / "cluster.log").open("ab") as log:
         process = subprocess.Popen(
-            [*_without(hidden), str(home / "bin" / "spark-class"), *command],
+            [*without(hidden), str(home / "bin" / "spark-class"), *command],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
