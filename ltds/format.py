@@ -51,7 +51,8 @@ block's own, which is in its first bytes and covers the others.
 
 A file of the same form, written by a Spark task, may hold messages for many queues. Which blocks are
 whose stands in the task's message to its commit, which puts the blocks; such a file is never the
-store's own, and goes after the commit.
+store's own, and goes after the commit. Another process may also write a file of one streamed
+message, as it does for a run of a keyed state; the commit adopts that.
 
 All checksums are xxh3_64. Bit 62 of an id says that another process than the store's owner wrote the
 file (a fragment); bit 63 is 0, and the rest is random. A file is valid when header, trailer and

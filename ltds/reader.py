@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from quire.block import HEADER_BYTES, Block, StreamedBlock
 from quire.checksum import checksum
-from quire.env import FileOpener
+from quire.env import FileOpener, ReadFile
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.libraries import np
-from quire.limits import LTDS_WRITE_BYTES
+from quire.limits import CHUNK_BYTES, LTDS_WRITE_BYTES
 from quire.messages.payload_reader import Stream
 from quire.rows import row_part
 from quire.rows.open_block import verified_block
@@ -143,6 +143,14 @@ class LtdsReader:
         if len(plain) != stream.length_of(number):
             raise StoreCorrupt(f"{self.path}: chunk {number} is not as long as its message says")
         return plain
+
+    def plain_stream(self) -> PlainStream:
+        """The payload of the streamed message as it lies in the file. Raises StoreCorrupt."""
+        entries = self._entries[: self.chunk_count]
+        places = PAGE_BYTES + np.arange(len(entries), dtype=np.uint64) * np.uint64(CHUNK_BYTES)
+        if self.codec or not len(entries) or (entries["offset"] != places).any():
+            raise StoreCorrupt(f"{self.path}: its chunks are not the plain bytes of a payload")
+        return PlainStream(self._file)
 
     def _plain(self, number: int, stored: memoryview) -> memoryview:
         """Return the bytes of a block or chunk, verified by its entry's checksum and
@@ -299,6 +307,17 @@ class LtdsReader:
             )
         self.checksum = stored_checksum
         return codec, FileContent(content), tuple(fields)
+
+
+class PlainStream:
+    """The payload of a streamed message, read anywhere. What is read is not verified."""
+
+    def __init__(self, file: ReadFile) -> None:
+        self._file = file
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return so many bytes from there on; fewer where the file ends."""
+        return self._file.read(PAGE_BYTES + offset, length)
 
 
 def check_entries(

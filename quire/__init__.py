@@ -27,6 +27,7 @@
 | catch what goes wrong | `QuireError`, the root of all that is raised on purpose |
 | use asyncio, or transactions with other systems | `quire.aio`; `quire.coordination` |
 | put in a database's transaction, or have an effect there once | `quire.databases` |
+| keep rows by key, more than memory holds | `quire.keyed` |
 | read and write queues with Spark, or build graphs of steps | `quire.spark_graphs` |
 | test on a simulated machine that crashes and fills up | `quire.testing` |
 | read a store's files in words | `dump` |
@@ -189,7 +190,7 @@ else:
 
     # Where each name above is, for who asks for it. Nothing is imported before that.
     _MODULES = ("codecs",)
-    _FURTHER = ("aio", "coordination", "databases", "graphs", "spark_graphs", "testing")
+    _FURTHER = ("aio", "coordination", "databases", "graphs", "keyed", "spark_graphs", "testing")
     _PLACES = {
         "quire.batches.delivered_messages": ("Messages",),
         "quire.interface.handlers": ("WorkerInfo",),

@@ -63,6 +63,35 @@ FAULTS = [
         "pass",
         "tests/behaviour/test_sessions.py -k expired",
     ),
+    # Keyed states
+    SeededFault(
+        "of one key the oldest run counts",
+        "quire/keyed/run_merge.py",
+        "for run in runs]",
+        "for run in reversed(runs)]",
+        "tests/keyed/test_keyed_state.py -k model",
+    ),
+    SeededFault(
+        "a merge of some runs forgets what is deleted",
+        "quire/keyed/keyed_state.py",
+        "made.add(living(rows, now_us) if is_all else rows)",
+        "made.add(living(rows, now_us))",
+        "tests/keyed/test_keyed_state.py -k model",
+    ),
+    SeededFault(
+        "a change does not read the version that it follows",
+        "quire/keyed/keyed_changes.py",
+        "value = txn.get_value(reader.values, VERSION)",
+        'value = b"%d" % reader.manifest().version',
+        "tests/keyed/test_keyed_state.py -k first_of_two",
+    ),
+    SeededFault(
+        "a piece is not verified",
+        "quire/keyed/run.py",
+        "if checksum(piece) != expected[number] and lengths[number]:",
+        "if not lengths[number] and piece:",
+        "tests/keyed/test_run.py -k damage",
+    ),
     # Gets that wait at an owner
     SeededFault(
         "after a get that was answered its line is not looked at again",

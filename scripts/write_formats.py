@@ -19,6 +19,7 @@ SOURCES = [
     ("Block", "quire/block/format.py"),
     ("Large transaction's file", "ltds/format.py"),
     ("Archive", "quire/archive/format.py"),
+    ("Run of a keyed state", "quire/keyed/format.py"),
 ]
 HEAD = """# File formats
 

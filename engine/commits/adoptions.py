@@ -32,7 +32,8 @@ class Adoptions:
                 ltds_id, reader.count, reader.bytes, reader.charge_bytes, reader.payload_bytes,
                 reader.checksum,
             )  # fmt: skip
-            return info, reader.words_at(0) if reader.block_count else None
+            first = reader.chunk_count  # whose bytes are of a payload
+            return info, reader.words_at(first) if reader.block_count else None
 
     def largest(self, ltds_id: int) -> int:
         """Return the largest charge of a message in the file."""

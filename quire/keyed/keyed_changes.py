@@ -1,0 +1,158 @@
+"""A keyed state in a transaction: rows that it reads, and changes with its commit.
+
+- KC1: what is read is as of the transaction's first look, with its own changes; if another one
+  has changed rows of the state by the time of the commit, that raises StateConflict.
+- KC2: changes are in memory until the block's end, and are one run then.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from quire.arguments import check_seconds
+from quire.errors import InvalidArgument, StateConflict
+from quire.interface.transaction import Transaction
+from quire.libraries import np, pa
+from quire.moments import Duration
+
+from .format import NEVER
+from .key_hash import hashes_of
+from .keyed_reader import KeyedReader, layout_by
+from .keyed_rows import KeyedRows, newest_of
+from .limits import MAX_PENDING_BYTES
+from .manifest import VERSION, version_of
+from .row_arguments import batch_of, keys_of
+from .run import KeyedRun
+from .run_files import run_in_memory
+from .run_writer import RunWriter
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class KeyedChanges:
+    """The rows of a keyed state in one transaction: made by `KeyedState.within`, a `with` block.
+
+        with store.transaction() as txn, totals.within(txn) as rows:
+            before = rows.get(keys)
+            rows.put(after)
+
+    What was put and deleted takes effect with the transaction's commit, after the end of the block.
+    For one thread.
+    """
+
+    def __init__(self, reader: KeyedReader, txn: Transaction) -> None:
+        self._reader = reader
+        self._txn = txn
+        value = txn.get_value(reader.values, VERSION)
+        self._manifest = reader.manifest()
+        self._layout = layout_by(self._manifest)
+        if version_of(value) != self._manifest.version:
+            raise StateConflict(
+                f"keyed state {reader.name!r} was changed while this transaction began to read it, "
+                "or is changed twice by it: roll back and begin again, with one `within` block"
+            )
+        self._pending: KeyedRows | None = None
+        self._run: KeyedRun | None = None  # of what is pending, once it was looked for
+        self._ended = False
+
+    def get(self, keys: Any) -> pa.RecordBatch:
+        """Return the rows of these keys that there are, in the order of the keys.
+
+        `keys`: a RecordBatch or Table with the columns of the key; where that is one column a list
+        or an array of its values, too. Raises InvalidArgument, StateConflict, StoreCorrupt.
+        """
+        self._check_open()
+        if self._run is None and self._pending is not None:
+            self._run = self._pending_run(self._pending)
+        columns = keys_of(self._reader.name, self._layout, keys)
+        found, self._manifest = self._reader.find(self._manifest, columns, self._run)
+        return found
+
+    def put(self, rows: Any, ttl: Duration | None = None) -> None:
+        """Put rows, each in the place of what its key has; of one key twice the later one.
+
+        `rows`: a RecordBatch, a Table, a DataFrame of pandas or polars, or a list of mappings, with
+        the columns of the state in any order. `ttl`: seconds until they are gone by themselves;
+        None: what the state says. Raises InvalidArgument.
+        """
+        self._check_open()
+        batch = batch_of(self._layout, rows)
+        if batch is None:
+            return
+        expires = NEVER
+        ttl_us = self._manifest.definition.ttl_us
+        if ttl is not None:
+            ttl_us = int(check_seconds(ttl) * 1_000_000)
+        if ttl_us is not None:
+            expires = self._reader.env.now_us() + ttl_us
+        self._add(batch, np.full(len(batch), expires, np.int64), deleted=False)
+
+    def delete(self, keys: Any) -> None:
+        """Delete the rows of these keys, as `get` takes them; those that are not there, too."""
+        self._check_open()
+        columns, schema = keys_of(self._reader.name, self._layout, keys), self._layout.schema
+        count = len(columns[0])
+        others = [pa.nulls(count, field.type) for field in list(schema)[len(columns) :]]
+        batch = pa.RecordBatch.from_arrays([*columns, *others], schema=schema)
+        self._add(batch, np.full(count, NEVER, np.int64), deleted=True)
+
+    def end(self) -> None:
+        """Write what was changed into the transaction: what the end of the block does."""
+        self._check_open()
+        self._ended = True
+        if self._pending is not None:
+            version = self._manifest.version + 1
+            size, count = self._size_of(self._pending), len(self._pending.hashes)
+            made = self._reader.files.new_run(self._layout, size, count)
+            made.add(self._pending)
+            info = made.finish()
+            self._txn.set_value(self._reader.values, VERSION, b"%d" % version)
+            made.put(self._txn, info, version, version)
+
+    def _add(self, batch: pa.RecordBatch, expires: NDArray[np.int64], *, deleted: bool) -> None:
+        if not len(batch):
+            return
+        hashes = hashes_of(batch.columns[: self._layout.key_columns])
+        rows = KeyedRows(hashes, expires, np.full(len(batch), deleted, np.bool_), batch)
+        backwards = rows.take(np.arange(len(batch) - 1, -1, -1))  # the later ones are the newer
+        before = [] if self._pending is None else [self._pending]
+        size = batch.nbytes + sum(each.batch.nbytes for each in before)
+        if size > MAX_PENDING_BYTES:
+            raise InvalidArgument(
+                f"the changes of keyed state {self._reader.name!r} in one transaction would take "
+                f"{size} bytes: at most {MAX_PENDING_BYTES}; commit, and go on in another one"
+            )
+        self._pending = newest_of([backwards, *before], self._layout.key_columns)
+        self._run = None
+
+    def _size_of(self, rows: KeyedRows) -> int:
+        return int(rows.batch.nbytes) + len(rows.hashes) * self._layout.row_bytes
+
+    def _pending_run(self, rows: KeyedRows) -> KeyedRun:
+        data = bytearray()
+        size = self._size_of(rows)
+        writer = RunWriter(data.extend, self._layout, 0, size, len(rows.hashes))
+        writer.add(rows)
+        writer.finish()
+        return run_in_memory(bytes(data), 0, f"changes of keyed state {self._reader.name!r}")
+
+    def _check_open(self) -> None:
+        if self._ended:
+            raise InvalidArgument(
+                f"this block of keyed state {self._reader.name!r} has ended: begin another one"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None and not self._ended:
+            self.end()
+        self._ended = True

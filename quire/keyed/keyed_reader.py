@@ -1,0 +1,165 @@
+"""Looking into a keyed state: its manifest, and rows found by it.
+
+- KY1: a look is at one moment, between two commits: its runs are those of one manifest, and each of
+  them never changes. Where a merge has replaced one meanwhile the look begins anew.
+- KY2: what is damaged is StoreCorrupt, which names the run; it is never taken for missing rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from quire.env import Env
+from quire.errors import NotFound, QuireError, StateConflict, StoreCorrupt
+from quire.interface.integration import Integration
+from quire.interface.transaction import Transaction, TransactionSource
+from quire.libraries import np, pa
+from quire.reports.info import QueueInfo
+
+from .key_hash import hashes_of
+from .keyed_rows import KeyedRows, concat_rows
+from .limits import LOOKS
+from .manifest import PREFIX, KeyedManifest, RunEntry
+from .row_layout import RowLayout, layout_of, with_columns
+from .run import KeyedRun
+from .run_files import RunFiles, RunGone, RunStore
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class KeyedStore(TransactionSource[Transaction], RunStore, Protocol):
+    """A store, as far as a keyed state has to do with it."""
+
+    @property
+    def states(self) -> Any:
+        """The states that keep manifests."""
+
+    @property
+    def integration(self) -> Integration:
+        """Leases, and the store's number."""
+
+    @property
+    def create_queue(self) -> Callable[..., QueueInfo]:
+        """Makes a queue."""
+
+    def drop_queue(self, name: str) -> None:
+        """Remove one."""
+
+
+class KeyedReader:
+    """Finds rows of one keyed state. Thread-safe."""
+
+    def __init__(self, store: KeyedStore, name: str, env: Env) -> None:
+        self.name: Final = name
+        self.values: Final = PREFIX + name
+        self.env: Final = env
+        self.files: Final = RunFiles(store, store.integration.store_id, PREFIX + name, env)
+        self._store = store
+
+    def manifest(self) -> KeyedManifest:
+        """Return what is committed now. Raises NotFound."""
+        found = KeyedManifest.of(self.name, self._store.states.items(self.values))
+        if found is None:
+            raise NotFound(
+                f"there is no keyed state {self.name!r}: open it with a key and a schema to make it"
+            )
+        return found
+
+    def find(
+        self,
+        manifest: KeyedManifest,
+        keys: Sequence[pa.Array],
+        own: KeyedRun | None = None,
+        *,
+        is_latest: bool = False,
+    ) -> tuple[pa.RecordBatch, KeyedManifest]:
+        """Return the rows of the keys, in their order, and the manifest that they are by.
+
+        That is another one where a merge was faster; with `is_latest` also where rows were changed
+        meanwhile. `own`: a run that is newer than those of the manifest. Raises StateConflict,
+        StoreCorrupt.
+        """
+        hashes = hashes_of(keys)
+        for _ in range(LOOKS):
+            try:
+                return self._find(manifest, keys, hashes, own), manifest
+            except (RunGone, StoreCorrupt) as error:
+                manifest = self._again(manifest, error, is_latest=is_latest)
+        raise StateConflict(
+            f"keyed state {self.name!r} was merged {LOOKS} times while it was read: begin again"
+        )
+
+    def opened(self, entries: Sequence[RunEntry]) -> list[KeyedRun]:
+        """Return the runs, open. Raises RunGone."""
+        return [self.files.get(entry) for entry in entries]
+
+    def check_gone(self, runs: Sequence[RunEntry], error: Exception) -> KeyedManifest:
+        """Return the manifest of now, of which not all the runs are any more: one was merged.
+
+        Raises StoreCorrupt where they are: then the error, which a look at them met, is damage.
+        """
+        now = self.manifest()
+        if not set(runs) <= set(now.runs):
+            return now
+        if isinstance(error, QuireError):
+            raise error
+        raise StoreCorrupt(
+            f"keyed state {self.name!r}: {error}; restore the store from a backup"
+        ) from error
+
+    def _again(
+        self, manifest: KeyedManifest, error: Exception, *, is_latest: bool
+    ) -> KeyedManifest:
+        now = self.check_gone(manifest.runs, error)
+        if not is_latest and now.version != manifest.version:
+            raise StateConflict(
+                f"keyed state {self.name!r} was changed by another transaction: roll back, and "
+                "begin again"
+            ) from error
+        return now
+
+    def _find(
+        self,
+        manifest: KeyedManifest,
+        keys: Sequence[pa.Array],
+        hashes: NDArray[np.uint64],
+        own: KeyedRun | None,
+    ) -> pa.RecordBatch:
+        layout = layout_by(manifest)
+        wanted = np.arange(len(hashes))
+        is_missing = np.ones(len(hashes), np.bool_)
+        places: list[NDArray[np.int64]] = []
+        parts: list[KeyedRows] = []
+        for run in self._newest_first(manifest, own):
+            found = run.find(hashes, keys, wanted)
+            if found is not None:
+                places.append(found.wanted)
+                parts.append(with_columns(found.rows, layout.schema))
+                is_missing[found.wanted] = False
+                wanted = np.flatnonzero(is_missing)
+            if not len(wanted):
+                break
+        if not parts:
+            return pa.RecordBatch.from_pylist([], schema=layout.shown)
+        rows = concat_rows(parts)
+        order = np.argsort(np.concatenate(places), kind="stable")
+        alive = rows.living_at(self.env.now_us())[order]
+        return shown(layout, rows.batch.take(pa.array(order[alive])))
+
+    def _newest_first(self, manifest: KeyedManifest, own: KeyedRun | None) -> Iterator[KeyedRun]:
+        if own is not None:
+            yield own
+        for entry in manifest.runs:
+            yield self.files.get(entry)
+
+
+def layout_by(manifest: KeyedManifest) -> RowLayout:
+    """Return the layout of the rows of a manifest."""
+    return layout_of(manifest.definition.schema, manifest.definition.key)
+
+
+def shown(layout: RowLayout, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows with the schema of the state, which says what is never null."""
+    return pa.RecordBatch.from_arrays(batch.columns, schema=layout.shown)

@@ -1,0 +1,238 @@
+"""A keyed state of a store: `quire.keyed.open_state`.
+
+- KY3: a merge is a transaction of its own, which changes no row: who reads the state meanwhile, or
+  changes it, goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from quire.definitions.row_schema import check_grows
+from quire.env import Env, OsEnv
+from quire.errors import InvalidArgument, StateConflict
+from quire.interface.transaction import Transaction
+from quire.libraries import pa
+from quire.limits import MAX_CAPACITY_BYTES
+from quire.moments import Duration
+
+from .keyed_changes import KeyedChanges
+from .keyed_reader import KeyedReader, KeyedStore, layout_by, shown
+from .limits import MAX_RUNS, MERGE_WAIT_SECONDS, MERGED_RUNS
+from .manifest import DEFINITION, PREFIX, KeyedDefinition, KeyedManifest, RunEntry
+from .row_arguments import check_keyed_name, definition_of, keys_of
+from .run_files import RunGone, ltds_directory
+from .run_merge import due_merge, living, merged_rows
+
+
+class KeyedState:
+    """Rows by key, of any size: made by `open_state`, and used by any thread.
+
+        totals = keyed.open_state(store, "totals", "customer", "customer string, total bigint")
+        with store.transaction() as txn:
+            order = txn.get("orders")
+            with totals.within(txn) as rows:
+                before = rows.get(["Ada"])
+                rows.put([{"customer": "Ada", "total": 7}])
+
+    The rows, the messages and the positions of a transaction are one commit.
+    """
+
+    def __init__(self, store: KeyedStore, name: str, env: Env | None = None) -> None:
+        self._store = store
+        self._reader: Final = KeyedReader(store, name, env or OsEnv())
+
+    def __repr__(self) -> str:
+        return f"<KeyedState {self.name}>"
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._reader.name
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of its rows, those of the key first."""
+        return layout_by(self._reader.manifest()).shown
+
+    # Looking
+
+    def get(self, keys: Any) -> pa.RecordBatch:
+        """Return the rows of these keys that there are, as they are committed, in their order.
+
+        `keys` as for `KeyedChanges.get`. Raises InvalidArgument, NotFound, StoreCorrupt.
+        """
+        manifest = self._reader.manifest()
+        columns = keys_of(self.name, layout_by(manifest), keys)
+        return self._reader.find(manifest, columns, is_latest=True)[0]
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, as they are at one moment, in the order of their keys' hashes.
+
+        Some 4 MiB of them are in memory at a time. A lease keeps the runs in place meanwhile.
+        Raises NotFound, StoreCorrupt, PositionLost.
+        """
+        integration, queue = self._store.integration, self._reader.files.queue
+        manifest = self._reader.manifest()
+        while True:
+            lease = integration.lease(queue, 0, integration.positions(queue)[1], gaps=True)
+            try:
+                leased = self._reader.manifest()
+                if leased.runs == manifest.runs:
+                    for batch in self._all_of(leased):
+                        integration.renew_lease(lease.lease_id)
+                        yield batch
+                    return
+                manifest = leased
+            except RunGone as error:
+                manifest = self._reader.check_gone(manifest.runs, error)
+            finally:
+                integration.end_lease(lease.lease_id)
+
+    def _all_of(self, manifest: KeyedManifest) -> Iterator[pa.RecordBatch]:
+        layout, now_us = layout_by(manifest), self._reader.env.now_us()
+        for rows in merged_rows(self._reader.opened(manifest.runs), layout):
+            yield shown(layout, living(rows, now_us).batch)
+
+    def runs(self) -> Sequence[RunEntry]:
+        """Return the runs that it consists of, the newest first."""
+        return self._reader.manifest().runs
+
+    # Changing
+
+    def within(self, txn: Transaction) -> KeyedChanges:
+        """Return the rows as a part of a transaction, which reads and changes them.
+
+        One `with` block of a state in a transaction. Raises StateConflict, NotFound.
+        """
+        while self._merge_some(MAX_RUNS):
+            pass
+        return KeyedChanges(self._reader, txn)
+
+    def merge(self, *, all: bool = False) -> bool:
+        """Merge the newest runs into one where there are several, or all; whether any were.
+
+        Rows stay as they are; those that are deleted or expired take no space after a merge of all.
+        `within` merges where there are too many runs. A thread or process that calls this now and
+        then does that beside.
+        """
+        return self._merge_some(MERGED_RUNS, all=all)
+
+    def _merge_some(self, most: int, *, all: bool = False) -> bool:
+        while True:
+            runs = self._reader.manifest().runs
+            chosen = runs if all else due_merge(runs, most)
+            if not chosen:
+                return False
+            try:
+                self._merge(chosen, is_all=len(chosen) == len(runs))
+            except StateConflict:  # somebody else was faster
+                continue
+            except RunGone as error:
+                self._reader.check_gone(chosen, error)
+                continue
+            return True
+
+    def drop(self) -> None:
+        """Remove the state with all its rows."""
+        self._store.states.drop(self._reader.values)
+        self._store.drop_queue(self._reader.files.queue)
+
+    def _merge(self, chosen: Sequence[RunEntry], *, is_all: bool) -> None:
+        reader = self._reader
+        files, values, now_us = reader.files, reader.values, reader.env.now_us()
+        with self._store.transaction() as txn:
+            for entry in chosen:
+                if txn.get_value(values, entry.key) != entry.value():
+                    raise StateConflict(f"run {entry.name} was merged already: look anew")
+                txn.set_value(values, entry.key, None)
+                if not txn.remove(files.queue, files.message_id(entry), MERGE_WAIT_SECONDS):
+                    raise StateConflict(f"run {entry.name} was merged already: look anew")
+            layout = layout_by(reader.manifest())
+            size, count = sum(e.size for e in chosen), sum(e.rows for e in chosen)
+            made = files.new_run(layout, size, count)
+            try:
+                for rows in merged_rows(reader.opened(chosen), layout):
+                    made.add(living(rows, now_us) if is_all else rows)
+                info = made.finish()
+                if info.rows:
+                    made.put(txn, info, chosen[-1].low, chosen[0].high)
+            except BaseException:
+                made.abort()
+                raise
+            try:
+                txn.commit()
+            except StateConflict:
+                made.abort()
+                raise
+
+
+def open_state(
+    store: KeyedStore,
+    name: str,
+    key: str | Sequence[str] | None = None,
+    schema: object = None,
+    ttl: Duration | None = None,
+    env: Env | None = None,
+) -> KeyedState:
+    """Open a keyed state of a store: rows by key, which transactions read and change.
+
+    It is made where there is none, durably. `name`: as for a queue, up to 180 characters.
+    `schema`: its columns, as for a typed queue, none of them nested; nullable ones may be added
+    behind them, by opening it with these. `key`: the first of the columns, one or several: strings,
+    binary, whole numbers, booleans, dates, timestamps. With neither it has to be there already.
+    `ttl`: seconds after which a row is gone by itself, unless its put says otherwise; None: it
+    stays. `env`: the one that the store was opened with, if it is not the machine's own.
+
+    Who opens it has to see the store's files. Raises NotFound, InvalidArgument.
+    """
+    check_keyed_name(name)
+    _check_files(store, env or OsEnv())
+    state = KeyedState(store, name, env)
+    if key is None and schema is None:
+        state.runs()  # it is there
+        return state
+    if key is None:
+        raise InvalidArgument(f"keyed state {name!r}: say which columns of the schema are the key")
+    if schema is None:
+        raise InvalidArgument(f"keyed state {name!r}: say its schema, of which the key is a part")
+    wanted = definition_of(name, key, schema, ttl)
+    store.create_queue(
+        PREFIX + name, capacity=MAX_CAPACITY_BYTES, indexed=["correlation_id"], exist_ok=True
+    )
+    while True:
+        with suppress(StateConflict):  # somebody else opens it, too
+            _define(store, name, wanted)
+            return state
+
+
+def _check_files(store: KeyedStore, env: Env) -> None:
+    if not env.exists(ltds_directory(store.path)):
+        raise InvalidArgument(
+            f"there are no files of the store {store.path} that this process sees: a keyed state "
+            "is read from them, so open it on a machine that has the store's directory (and with "
+            "the env of the store, if it has one)"
+        )
+
+
+def _define(store: KeyedStore, name: str, wanted: KeyedDefinition) -> None:
+    with store.transaction() as txn:
+        value = txn.get_value(PREFIX + name, DEFINITION)
+        if value is not None:
+            found = KeyedManifest.of(name, {DEFINITION: value})
+            assert found is not None
+            _check_same(name, found.definition, wanted)
+            if found.definition == wanted:
+                return
+        txn.set_value(PREFIX + name, DEFINITION, wanted.value())
+
+
+def _check_same(name: str, before: KeyedDefinition, wanted: KeyedDefinition) -> None:
+    if before.key != wanted.key:
+        raise InvalidArgument(
+            f"keyed state {name!r} has a key of {before.key} columns, not {wanted.key}: the key "
+            "stays; make another state, and put the rows there"
+        )
+    check_grows(PREFIX + name, before.schema, wanted.schema)

@@ -1,0 +1,53 @@
+"""Bounds of keyed states, with their reasons."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_KEYED_NAME: Final = 180  # characters: the names made of it, of a queue and a state, have 200
+
+# Runs that one look for a key goes through at most: a transaction that finds so many merges some
+# of them first.
+MAX_RUNS: Final = 8
+
+# From so many on a merge that is asked for merges some.
+MERGED_RUNS: Final = 4
+
+# A merge takes the newest runs, and each older one that is smaller than so many times all that are
+# newer: the larger, the fewer runs there are, and the more often each row is written again.
+MERGE_RATIO: Final = 3
+
+# A piece is read and verified as a whole for one row: between half of so many bytes and all of
+# them. Its entry in the index, which is in memory while the run is open, takes 24 bytes.
+PIECE_BYTES: Final = 4 << 10
+
+# The filter of a run, by which most keys that it has not are known: a byte or two for each row, in
+# memory while the run is open. The few runs of more rows have none.
+MAX_FILTER_BYTES: Final = 4 << 20
+
+# So many bytes of pieces that lie together are read at once.
+SPAN_BYTES: Final = 1 << 20
+
+# Up to this a run is a message by itself, written with the record or to a page; a larger one is a
+# file, which its writer makes durable before the commit names it.
+RUN_MESSAGE_BYTES: Final = 256 << 10
+
+# Rows that a merge, or a look at all rows, has in memory at a time, of all runs together, about.
+# Where their texts are gathered, so many bytes take 24 times as many for a moment.
+WINDOW_BYTES: Final = 4 << 20
+
+# The changes of one transaction, which are in memory until they are written as a run.
+MAX_PENDING_BYTES: Final = 64 << 20
+
+# Runs that are messages are kept in memory once they were read, the latest ones.
+CACHED_RUN_BYTES: Final = 32 << 20
+
+# How long a merge waits for another one of the same runs, in seconds.
+MERGE_WAIT_SECONDS: Final = 3600.0
+
+# A look that finds its runs merged meanwhile begins anew.
+LOOKS: Final = 100
+
+assert RUN_MESSAGE_BYTES <= CACHED_RUN_BYTES
+assert 1 < MERGED_RUNS < MAX_RUNS
+assert PIECE_BYTES <= RUN_MESSAGE_BYTES

@@ -1,0 +1,100 @@
+"""The manifest of a keyed state: its definition and its runs, as values of a state.
+
+- KM1: all of it is read at one moment (KV1 of `live_values`), and changed by commits only.
+- KM2: a change of rows reads the version and sets the next one: of two that began from the same one
+  commits the first, the other raises StateConflict. A merge leaves the version, and reads the
+  values of the runs that it deletes: it is refused only where another merge was faster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from quire.errors import StoreCorrupt
+
+PREFIX: Final = "quire.keyed."
+"""The prefix of the names of a keyed state's own queue and state."""
+DEFINITION: Final = "definition"
+VERSION: Final = "version"
+_RUN: Final = "run "
+
+
+class KeyedDefinition(NamedTuple):
+    """The properties of a keyed state that its opening gives."""
+
+    schema: str  # in words
+    key: int  # so many columns are the key, the first ones
+    ttl_us: int | None  # of rows whose put says none; None: they do not expire
+
+    def value(self) -> bytes:
+        """As it is kept."""
+        return json.dumps(self._asdict()).encode()
+
+
+class RunEntry(NamedTuple):
+    """A run that is part of the state."""
+
+    id: int
+    low: int  # the oldest version that is in it
+    high: int  # the newest one
+    file: int  # the id of its file; 0: it is a message
+    rows: int
+    deleted: int
+    size: int  # in bytes
+
+    @property
+    def key(self) -> str:
+        """The key of its value."""
+        return f"{_RUN}{self.high:016x}"
+
+    @property
+    def name(self) -> str:
+        """By which its message is found."""
+        return f"{self.id:016x}"
+
+    def value(self) -> bytes:
+        """As it is kept."""
+        return json.dumps(self._asdict()).encode()
+
+
+class KeyedManifest(NamedTuple):
+    """A keyed state between two commits."""
+
+    definition: KeyedDefinition
+    version: int
+    runs: tuple[RunEntry, ...]  # the newest first
+
+    @classmethod
+    def of(cls, name: str, values: Mapping[str, bytes]) -> KeyedManifest | None:
+        """Return what the values say; None: there is no such state. Raises StoreCorrupt."""
+        if DEFINITION not in values:
+            return None
+        try:
+            found = [
+                RunEntry(**json.loads(value))
+                for key, value in values.items()
+                if key.startswith(_RUN)
+            ]
+            runs = tuple(sorted(found, key=lambda run: run.high, reverse=True))
+            definition = KeyedDefinition(**json.loads(values[DEFINITION]))
+            manifest = cls(definition, version_of(values.get(VERSION)), runs)
+        except (ValueError, TypeError) as error:
+            raise StoreCorrupt(
+                f"keyed state {name!r}: what the state {PREFIX + name!r} keeps of it is not "
+                f"readable ({error!r}): restore the store from a backup, or drop the state"
+            ) from error
+        for newer, older in pairwise(runs):
+            if newer.low <= older.high:
+                raise StoreCorrupt(
+                    f"keyed state {name!r}: runs {newer.name} and {older.name} both have version "
+                    f"{older.high}"
+                )
+        return manifest
+
+
+def version_of(value: bytes | None) -> int:
+    """Return the version that a value says; 0 before the first. Raises ValueError."""
+    return 0 if value is None else int(value)

@@ -1,0 +1,65 @@
+"""Keyed states in every form of a store that sees the store's files."""
+
+from __future__ import annotations
+
+from quire import keyed
+
+from .forms import AnyStore
+
+
+def test_rows_messages_and_positions_are_one_commit(store: AnyStore, work: str) -> None:
+    """A transaction that is rolled back changes none of them; one that commits, all."""
+    totals = keyed.open_state(store, "totals", "customer", "customer string, total bigint")
+    store.create_queue("done")
+    store.put_many(work, [b"ada", b"bob", b"ada"])
+    for ends in ("rollback", "commit", "commit", "commit"):
+        with store.transaction() as txn:
+            message = txn.get(work)
+            assert message is not None
+            name = message.payload.decode()
+            with totals.within(txn) as rows:
+                before = sum(rows.get([name]).column("total").to_pylist())
+                rows.put([{"customer": name, "total": before + 1}])
+            txn.put("done", message.payload)
+            if ends == "rollback":
+                txn.rollback()
+    assert store.browse("done").payloads() == [b"ada", b"bob", b"ada"]
+    assert [tuple(row.values()) for row in totals.get(["ada", "bob", "cleo"]).to_pylist()] == [
+        ("ada", 2),
+        ("bob", 1),
+    ]
+
+
+def test_many_rows_go_to_files_and_are_merged(store: AnyStore) -> None:
+    """Files that this process writes, and the owner adopts and removes."""
+    state = keyed.open_state(store, "many", "key", "key bigint, text string")
+    for number in range(12):
+        keys = range(number * 500, number * 500 + 3000)
+        with store.transaction() as txn, state.within(txn) as rows:
+            rows.put([{"key": key, "text": f"{number} " * 60} for key in keys])
+            rows.delete([number])
+    assert len(state.runs()) <= 8
+    assert any(run.file for run in state.runs())
+    state.merge(all=True)
+    (run,) = state.runs()
+    found = {row["key"]: row["text"] for batch in state.rows() for row in batch.to_pylist()}
+    last = {key: min(key // 500, 11) for key in range(12, 8500)}
+    assert found == {key: f"{number} " * 60 for key, number in last.items()}
+    assert (run.rows, run.deleted) == (len(found), 0)
+    assert store.admin.verify().findings == []
+
+
+def test_rows_of_a_prepared_transaction_wait_for_its_decision(store: AnyStore) -> None:
+    """Nobody sees them before; they are there, or not, by the decision."""
+    state = keyed.open_state(store, "held", "key", "key bigint, text string")
+    for number, commits in enumerate([True, False]):
+        txn = store.transaction()
+        with state.within(txn) as rows:
+            rows.put([{"key": number, "text": "x"}])
+        txn.prepare(f"xid {number}")
+        assert state.get([number]).num_rows == 0
+        if commits:
+            store.prepared.commit(f"xid {number}")
+        else:
+            store.prepared.rollback(f"xid {number}")
+        assert state.get([number]).num_rows == commits

@@ -1,0 +1,147 @@
+"""A keyed state over power failures and errors of the disk, at every call of changes and merges."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+import quire
+from quire import keyed
+from quire.ltds import LtdsWriter
+from quire.ltds.writer import LtdsInfo
+from quire.testing import SimEnv, enumerate_crashes
+
+PATH = "/store"
+SMALL: dict[str, Any] = {"segment_bytes": 64 << 10, "grow_bytes": 64 << 10}
+BATCHES = 7
+SCHEMA = "customer string, batches bigint, note binary"
+
+pytestmark = pytest.mark.usefixtures("small_runs")
+
+
+def keys_of_batch(number: int) -> list[str]:
+    """The keys of a batch: some of them are in each, others come again."""
+    return [f"c{(number * 7 + each * each) % 29}" for each in range(9)]
+
+
+def rows_after(batches: int) -> dict[str, tuple[int, bytes]]:
+    """All rows once so many batches were committed."""
+    rows: dict[str, tuple[int, bytes]] = {}
+    for number in range(batches):
+        keys = list(dict.fromkeys(keys_of_batch(number)))
+        for key in keys[1:]:
+            rows[key] = rows.get(key, (0, b""))[0] + 1, bytes([number]) * (60 + number)
+        rows.pop(keys[0], None)
+    return rows
+
+
+def shown(state: keyed.KeyedState) -> dict[str, tuple[int, bytes]]:
+    """All rows of the state."""
+    found = [row for batch in state.rows() for row in batch.to_pylist()]
+    rows = {row["customer"]: (row["batches"], row["note"]) for row in found}
+    assert len(rows) == len(found)
+    return rows
+
+
+def opened(store: quire.Store, env: SimEnv) -> keyed.KeyedState:
+    """The state of all these tests."""
+    return keyed.open_state(store, "totals", "customer", SCHEMA, env=env)
+
+
+def work(env: SimEnv, acknowledged: list[str]) -> None:
+    """Batches: each takes a message, changes rows, and puts a message; one commit. Then a merge."""
+    with quire.open(PATH, env=env, background=False, **SMALL) as store:
+        store.create_queue("in")
+        store.create_queue("out")
+        store.put_many("in", [b"%d" % number for number in range(BATCHES)])
+        state = opened(store, env)
+        acknowledged.append("opened")
+        go_on(store, state, acknowledged)
+        state.merge(all=True)
+
+
+def go_on(store: quire.Store, state: keyed.KeyedState, acknowledged: list[str]) -> None:
+    """The batches that are left."""
+    while True:
+        with store.transaction() as txn, state.within(txn) as rows:
+            message = txn.get("in")
+            if message is None:
+                return
+            number = int(message.payload)
+            first, *others = dict.fromkeys(keys_of_batch(number))
+            before = {row["customer"]: row["batches"] for row in rows.get(others).to_pylist()}
+            note = bytes([number]) * (60 + number)
+            rows.put([
+                {"customer": key, "batches": before.get(key, 0) + 1, "note": note}
+                for key in others
+            ])  # fmt: skip
+            rows.delete([first])
+            txn.put("out", message.payload)
+        acknowledged.append(str(number))
+        if number == 3:
+            store.admin.checkpoint()
+
+
+def look(env: SimEnv, acknowledged: list[str]) -> int:
+    """All or nothing of each batch, and all that was acknowledged."""
+    with quire.open(PATH, env=env, background=False, **SMALL) as store:
+        if not acknowledged:
+            return 0
+        state = opened(store, env)
+        done = store.browse("out").payloads()
+        assert done == [b"%d" % number for number in range(len(done))]
+        assert len(done) >= len(acknowledged) - 1
+        assert store.browse("in").payloads() == [b"%d" % n for n in range(len(done), BATCHES)]
+        assert shown(state) == rows_after(len(done))
+        assert len(state.runs()) <= 3
+        report = store.admin.verify()
+        assert report.ok, report.findings
+        return len(done)
+
+
+def check(env: SimEnv, acknowledged: list[str]) -> None:
+    """What recovery has shown stays."""
+    done = look(env, acknowledged)
+    again = env.crash(outcome="lost")
+    assert look(again, acknowledged) == done
+
+
+def resume(env: SimEnv, acknowledged: list[str]) -> None:
+    """Another process goes on."""
+    with quire.open(PATH, env=env, background=False, **SMALL) as store:
+        if acknowledged:
+            go_on(store, opened(store, env), acknowledged)
+
+
+@pytest.mark.crash
+@pytest.mark.promise(1, 2)
+def test_batches_are_whole_after_a_power_failure_at_each_call(rng: Random) -> None:
+    """Rows, positions and messages of a batch are there together, also amid a merge (KY1, KY3)."""
+    seed = rng.randrange(1 << 32)
+    assert enumerate_crashes(work, check, list, seed=seed, rounds=1, every=11) > 20
+
+
+@pytest.mark.crash
+@pytest.mark.long
+@pytest.mark.promise(1, 2)
+def test_batches_are_whole_after_every_crash(rng: Random) -> None:
+    """The same at each call, and while another process goes on after an error (KY1, KY3)."""
+    seed = rng.randrange(1 << 32)
+    assert enumerate_crashes(work, check, list, seed=seed, rounds=2, resume=resume) > 100
+
+
+@pytest.mark.crash
+def test_a_run_that_is_named_before_it_is_durable_is_noticed(
+    rng: Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check is one: it finds files whose names are not synced before a commit names them."""
+    finish = LtdsWriter.finish
+
+    def without_sync(self: LtdsWriter, *, sync_name: bool = True) -> LtdsInfo:
+        return finish(self, sync_name=False)
+
+    monkeypatch.setattr(LtdsWriter, "finish", without_sync)
+    with pytest.raises((AssertionError, quire.StoreCorrupt)):
+        enumerate_crashes(work, check, list, seed=rng.randrange(1 << 32), rounds=0)
