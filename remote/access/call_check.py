@@ -30,6 +30,7 @@ from quire.errors import (
     QuireError,
     TransactionNotFound,
 )
+from quire.remote.limits import MAX_NOTED_NEEDS
 
 from .granted_rights import GrantedRights, Need
 from .state_names import is_by_key, name_of_state
@@ -93,6 +94,11 @@ class CallCheck:
         if not self.rights.allows(need):
             self.names.note_refusal(need)
             raise error(need)
+        if len(self.allowed) >= MAX_NOTED_NEEDS and need not in self.allowed:
+            raise InvalidArgument(
+                f"a transaction of a user has to do with at most {MAX_NOTED_NEEDS:,} names: commit"
+                " it, and go on in another one"
+            )
         self.allowed.add(need)
 
     # Names

@@ -3,8 +3,9 @@
 UF1. Who reads it finds the document before a change or the one after it, whenever a process or the
     machine ends.
 UF2. A change that cannot be made, or leads to a document that is wrong, changes nothing (UD1).
-UF3. A file that users other than its owner may write is not used: any of them could give himself
-    every right.
+UF3. A file that anybody but the server's user, or root, may write or replace is not used: any of
+    them could give himself every right.
+UF4. A change keeps the owner and the mode of the file, so that the server can still read it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from quire.remote.limits import (
     MAX_USERS_FILE_BYTES,
     USERS_CHANGE_SECONDS,
     USERS_POLL_SECONDS,
+    USERS_READS,
 )
 
 from .users_document import UsersDocument
@@ -60,13 +62,32 @@ class UsersFile:
 
     def read_for_server(self) -> UsersDocument:
         """Return the document for those who enforce it (UF3). Raises as `read`."""
-        document = self.read()
-        with suppress(FileNotFoundError):  # it was in the disk of a simulated machine
-            if os.stat(self.path).st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-                raise InvalidArgument(
-                    f"the users file {self.path} may be written by others: chmod go-w {self.path}"
-                )
-        return document
+        for _ in range(USERS_READS):
+            before = self.version()
+            document = self.read()
+            with suppress(FileNotFoundError):  # it was in the disk of a simulated machine
+                self._check_private()
+            if self.version() == before:
+                return document
+        raise InvalidArgument(f"the users file {self.path} was replaced while it was read")
+
+    def _check_private(self) -> None:
+        status = os.stat(self.path)
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise InvalidArgument(
+                f"the users file {self.path} may be written by others: chmod go-w {self.path}"
+            )
+        if status.st_uid not in (0, os.geteuid()):
+            raise InvalidArgument(
+                f"the users file {self.path} is of user {status.st_uid}, who may write it: have it"
+                " be of the server's user, or of root"
+            )
+        directory = os.path.dirname(self.path)
+        mode = os.stat(directory).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise InvalidArgument(
+                f"the users file {self.path} may be replaced by others: chmod o-w {directory}"
+            )
 
     def version(self) -> object:
         """Return what differs once the file was replaced or written; None: it is not there."""
@@ -74,7 +95,8 @@ class UsersFile:
             status = os.stat(self.path)
         except OSError:
             return None
-        return status.st_mtime_ns, status.st_ino, status.st_size, status.st_mode
+        times = status.st_mtime_ns, status.st_ctime_ns
+        return *times, status.st_dev, status.st_ino, status.st_size, status.st_mode, status.st_uid
 
     def change(self, change: DocumentChange, *, create: bool = False) -> UsersDocument:
         """Replace the document by what the change makes of it (UF1, UF2); return that.
@@ -116,8 +138,17 @@ class UsersFile:
         file = self._env.open_file(temporary, create=True, exclusive=True)
         try:
             file.write(0, data)
+            self._keep_owner(temporary)
             file.sync()
         finally:
             file.close()
         self._env.rename(temporary, self.path)
         self._env.sync_directory(os.path.dirname(self.path))
+
+    def _keep_owner(self, temporary: str) -> None:
+        """Have what takes the file's place be of its owner, with its mode (UF4)."""
+        with suppress(FileNotFoundError):  # there is none yet, or it is a simulated machine's
+            status = os.stat(self.path)
+            if os.geteuid() == 0:
+                os.chown(temporary, status.st_uid, status.st_gid)
+            os.chmod(temporary, stat.S_IMODE(status.st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))

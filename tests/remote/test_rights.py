@@ -32,6 +32,7 @@ from quire.remote.access.guarded_store import GuardedStore
 from quire.remote.access.state_names import name_of_state
 from quire.remote.access.users_document import Grant, NameKind, Right
 from quire.remote.wire.named_calls import REQUESTS
+from tests.kit.limits import Limits
 from tests.kit.users import as_user, grants_of
 
 REFUSED = (NotAllowed, QueueNotFound, TransactionNotFound)
@@ -278,6 +279,20 @@ def test_a_full_dead_letter_queue_is_not_named(owner: Store) -> None:
             put("orders", b"x")
         assert "secret" not in str(error.value)
         assert error.value.has_remedy
+
+
+def test_what_a_transaction_has_to_do_with_is_bounded(filled: Store, limits: Limits) -> None:
+    """Also names of what is not there; what it has asked for before goes on."""
+    limits(MAX_NOTED_NEEDS=3)
+    guarded = GuardedStore(filled, User(*grants_of("get queue:*")))
+    with guarded.transaction() as txn:
+        for name in ("nothing-1", "nothing-2"):
+            with pytest.raises(QueueNotFound):
+                txn.get(name)
+        assert txn.get("orders") is not None
+        with pytest.raises(InvalidArgument, match="at most 3 names"):
+            txn.get("nothing-3")
+        assert txn.get("orders") is None  # there is no other one
 
 
 def test_listings_show_what_may_be_seen(filled: Store) -> None:

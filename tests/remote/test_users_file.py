@@ -174,6 +174,68 @@ def test_a_file_that_others_may_write_is_not_enforced(tmp_path: Path) -> None:
         file.read_for_server()
 
 
+def test_a_file_that_others_may_replace_is_not_enforced(tmp_path: Path) -> None:
+    """In a directory in which anybody may rename files, unless only their owners may."""
+    directory = tmp_path / "shared"
+    directory.mkdir()
+    file = UsersFile(OsEnv(), directory / "users.json")
+    file.change(lambda document: document, create=True)
+    directory.chmod(0o777)
+    with pytest.raises(InvalidArgument, match="chmod o-w"):
+        file.read_for_server()
+    directory.chmod(0o1777)
+    assert file.read_for_server() == UsersDocument()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_file_of_another_user_is_not_enforced(tmp_path: Path) -> None:
+    """He can write it; and by a link neither. A change by root leaves it to its owner."""
+    file = UsersFile(OsEnv(), tmp_path / "users.json")
+    file.change(lambda document: document, create=True)
+    os.chown(file.path, 12345, 12345)
+    os.chmod(file.path, 0o640)
+    link = tmp_path / "link.json"
+    link.symlink_to(file.path)
+    for each in (file, UsersFile(OsEnv(), link)):
+        with pytest.raises(InvalidArgument, match="user 12345"):
+            each.read_for_server()
+    anna = msgspec.structs.replace(UsersDocument(), users={"anna": UserEntry()})
+    UsersFile(OsEnv(), link).change(lambda _: anna)
+    status = os.stat(file.path)
+    assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (12345, 12345, 0o640)
+    assert link.is_symlink()
+    assert file.read() == anna
+
+
+def test_a_change_keeps_the_mode_without_what_others_may_write(tmp_path: Path) -> None:
+    """A file that its administrators may read stays so (UF4)."""
+    file = UsersFile(OsEnv(), tmp_path / "users.json")
+    file.change(lambda document: document, create=True)
+    assert os.stat(file.path).st_mode & 0o777 == 0o600
+    os.chmod(file.path, 0o664)
+    file.change(lambda _: UsersDocument(users={"anna": UserEntry()}))
+    assert os.stat(file.path).st_mode & 0o777 == 0o644
+    assert "anna" in file.read_for_server().users
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read, and whose file was looked at, would be two files."""
+    file = UsersFile(OsEnv(), tmp_path / "users.json")
+    file.change(lambda document: document, create=True)
+    read = UsersFile.read
+
+    def replaced(self: UsersFile) -> UsersDocument:
+        found = read(self)
+        os.utime(self.path)
+        return found
+
+    monkeypatch.setattr(UsersFile, "read", replaced)
+    with pytest.raises(InvalidArgument, match="was replaced while"):
+        file.read_for_server()
+
+
 def test_a_token_is_drawn_stored_as_a_digest_and_compared() -> None:
     """Two are never the same, and only the own digest fits (TO1, TO2)."""
     token, other = UserToken.draw(OsEnv()), UserToken.draw(OsEnv())
