@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from quire.definitions.row_schema import check_grows
+from quire.definitions.row_schema import check_grows, is_part
 from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, StateConflict
 from quire.interface.transaction import Transaction
@@ -184,7 +184,8 @@ def open_state(
     behind them, by opening it with these. `key`: the first of the columns, one or several: strings,
     binary, whole numbers, booleans, dates, timestamps. With neither it has to be there already.
     `ttl`: seconds after which a row is gone by itself, unless its put says otherwise; None: it
-    stays. `env`: the one that the store was opened with, if it is not the machine's own.
+    stays, or what an earlier opening said. `env`: the one that the store was opened with, if it is
+    not the machine's own.
 
     Who opens it has to see the store's files. Raises NotFound, InvalidArgument.
     """
@@ -223,16 +224,22 @@ def _define(store: KeyedStore, name: str, wanted: KeyedDefinition) -> None:
         if value is not None:
             found = KeyedManifest.of(name, {DEFINITION: value})
             assert found is not None
-            _check_same(name, found.definition, wanted)
+            wanted = _grown(name, found.definition, wanted)
             if found.definition == wanted:
                 return
         txn.set_value(PREFIX + name, DEFINITION, wanted.value())
 
 
-def _check_same(name: str, before: KeyedDefinition, wanted: KeyedDefinition) -> None:
+def _grown(name: str, before: KeyedDefinition, wanted: KeyedDefinition) -> KeyedDefinition:
+    """Return what the state is from now on. Raises InvalidArgument for what it cannot become."""
     if before.key != wanted.key:
         raise InvalidArgument(
             f"keyed state {name!r} has a key of {before.key} columns, not {wanted.key}: the key "
             "stays; make another state, and put the rows there"
         )
-    check_grows(PREFIX + name, before.schema, wanted.schema)
+    schema = before.schema
+    if not is_part(wanted.schema, schema):  # else another program has added columns
+        check_grows(PREFIX + name, schema, wanted.schema)
+        schema = wanted.schema
+    ttl_us = before.ttl_us if wanted.ttl_us is None else wanted.ttl_us
+    return KeyedDefinition(schema, before.key, ttl_us)

@@ -253,7 +253,7 @@ def test_rows_expire(store: quire.Store, env: SimEnv) -> None:
     with store.transaction() as txn, state.within(txn) as rows:
         rows.put([{"name": "cleo", "total": 3}], ttl=1000)
     env.advance(50)
-    put(store, state, bob=4)
+    put(store, sums(store, env), bob=4)  # which says nothing of the time
     env.advance(20)
     assert shown(state) == {"bob": 4, "cleo": 3}
     assert [row["name"] for row in state.get(["ada", "bob", "cleo"]).to_pylist()] == ["bob", "cleo"]
@@ -282,6 +282,10 @@ def test_columns_may_be_added(store: quire.Store, env: SimEnv) -> None:
     state.merge(all=True)
     assert state.get(["ada", "bob"]).to_pylist() == expected
     assert keyed.open_state(store, "sums", env=env).schema == wider.schema
+    older = sums(store, env)  # of a program that does not know the new column
+    assert older.schema == wider.schema
+    put(store, older, cleo=3)
+    assert older.get(["cleo"]).to_pylist() == [{"name": "cleo", "total": 3, "city": None}]
     for schema, message in [
         ("name string, total int", "columns stay as they are"),
         ("name string, total bigint, city string, size int not null", "not null"),
