@@ -139,6 +139,7 @@ def test_a_cut_at_any_byte_loses_nothing_and_repeats_nothing(
         eventually(lambda: not owner.admin.transactions())
 
 
+@pytest.mark.cases(2)
 @pytest.mark.promise(2)
 @secure_or_not
 @pytest.mark.parametrize("way", ["requests", "answers"])
@@ -147,7 +148,7 @@ def test_calls_end_in_time_where_one_way_is_dropped(owner: Store, secure: bool, 
     owner.create_queue("jobs", kind="work", dedup_count=100)
     with (
         proxied(owner, secure=secure) as proxy,
-        opened(proxy, secure=secure, call_timeout=0.3) as store,
+        opened(proxy, secure=secure, call_timeout=1.0) as store,
     ):
         store.put("jobs", b"first")
         txn = store.transaction()
@@ -211,7 +212,7 @@ def test_a_half_open_connection_holds_its_messages_for_the_heartbeat_alone(
     owner.create_queue("jobs", kind="work")
     owner.put("jobs", b"held")
     with (
-        proxied(owner, secure=secure, heartbeat=0.5) as proxy,
+        proxied(owner, secure=secure, heartbeat=2.0) as proxy,
         opened(proxy, secure=secure) as store,
     ):
         txn = store.transaction()
@@ -247,7 +248,7 @@ def test_who_waits_learns_that_its_server_is_gone(owner: Store) -> None:
     owner.create_queue("jobs", kind="work")
     found: list[bytes] = []
     with (
-        proxied(owner, secure=True, heartbeat=0.5) as proxy,
+        proxied(owner, secure=True, heartbeat=2.0) as proxy,
         opened(proxy, secure=True) as store,
     ):
 

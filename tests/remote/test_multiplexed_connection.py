@@ -126,11 +126,11 @@ def test_a_request_that_cannot_be_made_leaves_its_channel(answering: ScriptedOwn
 
 def late_channel(owner: ScriptedOwner, connection: MultiplexedConnection) -> Channel:
     """Return a channel whose put was not waited for, with its number there."""
-    channel = Channel(connection, call_timeout=SHORT)
+    channel = Channel(connection, call_timeout=4 * SHORT)
     with pytest.raises(StreamEnded) as caught:
         channel.put(b"q", b"late")
     assert (caught.value.progress, caught.value.event) == (RequestProgress.SENT, OwnerEvent.LATE)
-    assert owner.of_kind(PUT)[-1] == channel.stream
+    eventually(lambda: channel.stream in owner.of_kind(PUT))
     return channel
 
 
@@ -322,7 +322,7 @@ def test_a_frame_that_is_begun_is_completed_where_others_are_under_way(
     other = Putting(Channel(connection), b"read")
     silent.await_frames(PUT)
     silent.pause()
-    half = Putting(Channel(connection, call_timeout=2 * SHORT), LARGE)
+    half = Putting(Channel(connection, call_timeout=10 * SHORT), LARGE)
     assert progress_of(half) is RequestProgress.SENT
     half.channel.close()
     silent.reads.set()
@@ -337,7 +337,7 @@ def test_a_frame_that_is_begun_ends_a_connection_that_has_no_other(silent: Scrip
     connection = silent.connect()
     silent.pause()
     time.sleep(SHORT)
-    half = Putting(Channel(connection, call_timeout=2 * SHORT), LARGE)
+    half = Putting(Channel(connection, call_timeout=10 * SHORT), LARGE)
     assert progress_of(half) is RequestProgress.UNREAD
     assert connection.is_over
 
@@ -439,9 +439,9 @@ def test_canary_a_role_that_is_not_handed_over(
     """MC1: those who wait would wait on though their answers are there."""
     monkeypatch.setattr(MultiplexedConnection, "_hand_over", lambda _: None)
     connection = silent.connect()
-    reader = Putting(Channel(connection, call_timeout=3 * SHORT))
+    reader = Putting(Channel(connection, call_timeout=20 * SHORT))
     silent.await_frames(PUT)
-    other = Putting(Channel(connection))
+    other = Putting(Channel(connection))  # which waits before the reader's time is over
     (_, stream) = silent.await_frames(PUT, 2)
     reader.end()
     silent.send(id_frame(stream, stream))
