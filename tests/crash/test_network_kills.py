@@ -33,6 +33,7 @@ VICTIMS = ("owner", "server", "client", "both")  # of a kill; both: a client, an
 READ_BYTES = 1 << 16
 MOST_SECONDS = 0.3  # that all live on after a kill
 FEW, MANY = 3, 100
+ALL = 1_000_000  # messages: more than there are
 
 
 def free_port(rng: random.Random) -> int:
@@ -169,7 +170,7 @@ def look(path: str, acknowledged: dict[str, int]) -> None:
     """Look whether each message is there once, and what was acknowledged is moved."""
     with quire.open(path) as store:
         left, moved, logged = (
-            [bytes(message.payload) for message in store.browse(name)]
+            [bytes(message.payload) for message in store.browse(name, ALL)]
             for name in (ASKED, DONE, LOG)
         )
         _check(sorted(moved) == sorted(logged), "a half transaction: the queues differ")
