@@ -62,6 +62,10 @@ BENCHMARKS = {
         "embedded",
         "an outbox, a relay and an inbox, beside a plain put and a hand-written queue in SQLite",
     ),
+    "keyed": (
+        "embedded",
+        "a keyed state of three million rows: looks, changes and merges in random batches",
+    ),
     "archive": (
         "embedded",
         "a store with an archive beside one without; a backup and a restore beside a copy",
