@@ -11,8 +11,10 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +24,7 @@ from bench.figure import BenchmarkSetting, Figure, Result, Table, at_most
 from bench.measuring.latencies import Latencies
 from quire import keyed
 from quire.keyed.run_files import RunPut
+from quire.keyed.run_writer import RunInfo
 
 __all__ = ["run"]
 
@@ -34,25 +37,26 @@ ROW_BYTES = 8 + TEXT_BYTES
 
 
 class WrittenRuns:
-    """The bytes of all runs that are written."""
+    """The bytes of all runs that are written, while it is a block."""
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._finish: Callable[[RunPut], Any] = RunPut.finish
+        self._patch = patch.object(RunPut, "finish", self._counting(RunPut.finish))
 
-    def __enter__(self) -> WrittenRuns:
-        finish = self._finish
-
-        def counted(made: RunPut) -> Any:
+    def _counting(self, finish: Callable[[RunPut], RunInfo]) -> Callable[[RunPut], RunInfo]:
+        def counted(made: RunPut) -> RunInfo:
             info = finish(made)
             self.bytes += info.bytes
             return info
 
-        RunPut.finish = counted  # type: ignore[method-assign]
+        return counted
+
+    def __enter__(self) -> WrittenRuns:
+        self._patch.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        RunPut.finish = self._finish  # type: ignore[method-assign]
+        self._patch.stop()
 
 
 def rows_of(keys: np.ndarray[Any, Any], texts: np.ndarray[Any, Any]) -> pa.RecordBatch:
@@ -89,11 +93,11 @@ def run(setting: BenchmarkSetting) -> list[Result]:
         found = sum(len(batch) for batch in state.rows())
         assert found == count
         scanning = time.process_time() - scanning
-        looks = [_spent(lambda keys=keys: state.get(pa.array(keys))) for keys in drawn[:batches]]
+        looks = [_spent(partial(state.get, pa.array(keys))) for keys in drawn[:batches]]
         before, latencies, changes = written.bytes, Latencies(), list[float]()
         for keys in drawn[batches:]:
             changing = time.process_time()
-            latencies.measure(lambda keys=keys: change(keys, look=True))  # type: ignore[misc]
+            latencies.measure(partial(change, keys, look=True))
             changes.append(time.process_time() - changing)
         put = batches * BATCH * ROW_BYTES
         runs = [[f"{run.rows:,}", f"{run.size / 1e6:,.1f}"] for run in state.runs()]

