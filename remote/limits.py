@@ -44,9 +44,12 @@ MAX_SOCKET_PATH_BYTES = 103  # an address of macOS has 104 bytes, of Linux 108, 
 MAX_PORT = 65535
 MAX_PARTS = 512  # of one call of the system that sends, which takes 1024
 
-EVENTS_AT_ONCE = 64  # whose requests are answered before the next are looked for
+EVENTS_AT_ONCE = 64  # of an entrance or a relay, before the next are looked for
+# Connections of an owner on which something has come, of all that one look tells of: a user of many
+# keeps no other's from being seen.
+POLLED_AT_ONCE = 1024
 # Of requests that the owner's own thread begins between two looks at what has come, shared among
-# the connections that have some; each begins one at least. As many fit into two groups of commits.
+# the users that have some; each begins one at least. As many fit into two groups of commits.
 REQUESTS_AT_ONCE = 64
 HEAVY_BYTES = (
     64 << 10

@@ -118,6 +118,31 @@ def test_a_user_is_locked_and_unlocked(user: Terminal) -> None:
     assert not user.listed()["users"]["anna"]["locked"]
 
 
+def test_limits_are_set_and_taken_back(user: Terminal) -> None:
+    """Of a user, of a role and of all users, with units; what is wrong changes nothing (UD4)."""
+    user("grant", "role:clerk", "put", "queue:*")
+    user("limit", "anna", "bytes=64M", "connections=10", "idle_seconds=10m")
+    user("limit", "role:clerk", "connections=none")
+    user("limit", "*", "transactions=5")
+    found = user.listed()
+    assert found["users"]["anna"]["limits"] == {
+        "bytes": 64 << 20, "connections": 10, "idle_seconds": 600,
+    }  # fmt: skip
+    assert found["limits"] == {"role:clerk": {"connections": None}, "*": {"transactions": 5}}
+    assert "limits of all users: transactions=5" in user("ls")
+    for wrong in ("bytes=much", "conections=1", "connections=0", "connections", "none=default"):
+        user("limit", "anna", wrong, status=1)
+    user("limit", "carl", "connections=1", status=1)
+    user("limit", "role:none", "connections=1", status=1)
+    assert user.listed() == found
+    user("limit", "anna", "bytes=default", "connections=default", "idle_seconds=default")
+    assert user.listed()["users"]["anna"]["limits"] == {}
+    user("limit", "anna", "connections=10")
+    user("rm", "anna")
+    user("revoke", "role:clerk")
+    assert user.listed()["limits"] == {"*": {"transactions": 5}}
+
+
 def test_without_a_file_only_add_makes_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

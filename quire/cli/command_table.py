@@ -24,7 +24,8 @@ from .commands import (
 )
 
 _OF_USERS: Final = (
-    "user add, user rm, user ls, user grant, user revoke, user token, user lock, user unlock"
+    "user add, user rm, user ls, user grant, user revoke, user token, user limit, user lock,"
+    " user unlock"
 )
 # By subject: modules, and the names of the commands in each.
 SUBJECTS: Final[dict[str, tuple[tuple[ModuleType, str], ...]]] = {

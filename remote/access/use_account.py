@@ -31,50 +31,56 @@ from .use_limits import (
 )
 
 _PUTS: Final = PUTS_PER_SECOND.place
+LimitsOf = Callable[[str], Sequence[float]]
 
 
 class UseAccount:
     """The use of one user, or of all clients of a server, and its limits. Thread-safe."""
 
     __slots__ = (
-        "_chain", "_guard", "_limits", "_monotonic", "_puts_left", "_puts_since", "name", "refused",
-        "used", "workers",
+        "_chain", "_counted", "_guard", "_monotonic", "_puts_at", "_seconds_of_put", "limits",
+        "name", "refused", "used", "workers",
     )  # fmt: skip
 
     def __init__(
         self,
         name: str | None,
-        limits: Callable[[], Sequence[float]],
+        limits: Sequence[float],
         above: tuple[UseAccount, ...],
         guard: Lock,
         monotonic: Callable[[], float],
     ) -> None:
-        """`name`: of the user; None: all clients. `limits`: those of the moment, as the table has.
+        """`name`: of the user; None: all clients. `limits`: one for each row of the table.
 
         `above`: the accounts that are charged with it.
         """
         self.name: Final = name
-        self._limits = limits
         self._chain: Final = (self, *above)
         self._guard = guard
         self._monotonic = monotonic
         self.used = [0] * len(USE_LIMITS)
         self.refused = [0] * len(USE_LIMITS)
-        self._puts_left = math.inf  # that may come now; below 0: that came too early
-        self._puts_since = monotonic()
+        self._puts_at = -math.inf  # when all puts so far would have been in time
         # That work on long requests at a time, beside those that wait for other clients.
         self.workers: Final = MAX_WORKERS if name is None else WORKERS_OF_USER
+        self.set_limits(limits)
+
+    def set_limits(self, limits: Sequence[float]) -> None:
+        """Set the limits, and look at those of the accounts above."""
+        self.limits = limits
+        self._seconds_of_put = 1 / limits[_PUTS]  # 0: there is no limit
+        self._counted = tuple(each for each in self._chain if each._seconds_of_put)
 
     def limit(self, row: UseLimit) -> float:
         """Return the lowest value of a limit that holds here."""
-        return min(each._limits()[row.place] for each in self._chain)
+        return min(each.limits[row.place] for each in self._chain)
 
     def take(self, row: UseLimit, count: int = 1, more: str = "") -> None:
         """Charge something that begins. Raises LimitReached, with `more` words (LA1)."""
         at = row.place
         with self._guard:
             for each in self._chain:
-                if each.used[at] + count > each._limits()[at]:
+                if each.used[at] + count > each.limits[at]:
                     raise each._reached(row, row.retry_seconds, more)
             for each in self._chain:
                 each.used[at] += count
@@ -95,52 +101,40 @@ class UseAccount:
     def check(self, row: UseLimit, value: float) -> None:
         """Raises LimitReached for something that is beyond a limit by itself."""
         for each in self._chain:
-            if value > each._limits()[row.place]:
-                with self._guard:
-                    raise each._reached(row, row.retry_seconds)
+            if value > each.limits[row.place]:
+                raise each.reached(row)
 
     def take_puts(self, count: int = 1) -> None:
         """Charge messages that are put. Raises LimitReached, with when to put them (LA3)."""
-        for each in self._chain:
-            if each._limits()[_PUTS] != math.inf:
-                break
-        else:
+        if not self._counted:
             return
+        now = self._monotonic()
         with self._guard:
-            for each in self._chain:
-                rate = each._limits()[_PUTS]
-                left = each._allowed_puts(rate)
-                if left < 1:
-                    raise each._reached(PUTS_PER_SECOND, (1 - left) / rate)
-            for each in self._chain:
-                each._puts_left -= count
+            for each in self._counted:
+                if each._puts_at > now:
+                    raise each._reached(PUTS_PER_SECOND, each._puts_at - now)
+            for each in self._counted:
+                each._add_puts(count, now)
 
     def add_puts(self, count: int) -> None:
         """Charge messages that are put beyond those that were charged before."""
-        with self._guard:
-            for each in self._chain:
-                each._puts_left -= count
-
-    def _allowed_puts(self, rate: float) -> float:
-        """Return how many messages may be put now. Under the lock."""
         now = self._monotonic()
-        passed, self._puts_since = now - self._puts_since, now
-        ahead = max(1.0, rate * PUTS_AHEAD_SECONDS)
-        if rate == math.inf or self._puts_left == math.inf:
-            self._puts_left = ahead
-        else:
-            self._puts_left = min(ahead, self._puts_left + passed * rate)
-        return self._puts_left
+        with self._guard:
+            for each in self._counted:
+                each._add_puts(count, now)
+
+    def _add_puts(self, count: int, now: float) -> None:
+        begin, at = now - PUTS_AHEAD_SECONDS, self._puts_at
+        self._puts_at = (max(at, begin)) + count * self._seconds_of_put
 
     def reached(self, row: UseLimit) -> LimitReached:
-        """Return the error for something that has come to the limit of this account, or of all."""
+        """Return the error for something that is beyond a limit, and count it."""
         with self._guard:
-            lowest = min(self._chain, key=lambda each: each._limits()[row.place])
-            return lowest._reached(row, row.retry_seconds)
+            return self._reached(row, row.retry_seconds)
 
     def _reached(self, row: UseLimit, retry: float | None, more: str = "") -> LimitReached:
         self.refused[row.place] += 1
-        value = self._limits()[row.place]
+        value = self.limits[row.place]
         who = "the owner of the store" if self.name is None else f"user {self.name}"
         shown = f"{value:,.0f}" if row.unit is LimitUnit.BYTES else f"{value:g}"
         when = "" if not retry else f", or try again in {retry:.3g} s"
@@ -153,20 +147,19 @@ class UseAccount:
     def report(self) -> dict[str, dict[str, float | None]]:
         """Return the use beside the limits, for the store's `status`."""
         with self._guard:
-            limits = self._limits()
             used: list[float] = list(self.used)
-            rate = limits[_PUTS]
-            if rate != math.inf:
-                ahead = max(1.0, rate * PUTS_AHEAD_SECONDS)
-                used[_PUTS] = round(ahead - self._allowed_puts(rate))
-            return {
-                row.name: {
-                    "used": used[row.place],
-                    "limit": None if limits[row.place] == math.inf else limits[row.place],
-                    "refused": self.refused[row.place],
-                }
-                for row in USE_LIMITS
+            if self._seconds_of_put:
+                ahead = self._puts_at - self._monotonic() + PUTS_AHEAD_SECONDS
+                used[_PUTS] = max(0, round(ahead / self._seconds_of_put)) if ahead > 0 else 0
+            limits = [None if value == math.inf else value for value in self.limits]
+        return {
+            row.name: {
+                "used": used[row.place],
+                "limit": limits[row.place],
+                "refused": self.refused[row.place],
             }
+            for row in USE_LIMITS
+        }
 
 
 class UseAccounts:
@@ -175,28 +168,38 @@ class UseAccounts:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._guard = Lock()
         self._monotonic = monotonic
-        self._in_all: Sequence[float] = IN_ALL
-        self.in_all: Final = UseAccount(None, lambda: self._in_all, (), self._guard, monotonic)
-        self._of_users: dict[str, UseAccount] = {}
+        self.in_all: Final = UseAccount(None, IN_ALL, (), self._guard, monotonic)
+        self._of_users: dict[str, tuple[UseAccount, LimitsOf]] = {}
 
     def limit(self, values: LimitValues) -> None:
         """Set limits of all clients together. Raises InvalidArgument."""
         check_limits(values)
-        self._in_all = limits_with(self._in_all, values)
+        self.in_all.set_limits(limits_with(self.in_all.limits, values))
+        self.refresh()
 
-    def of(self, name: str, limits: Callable[[], Sequence[float]]) -> UseAccount:
-        """Return the account of a user. It is kept, so who comes back has used what he has."""
+    def of(self, name: str, limits_of: LimitsOf) -> UseAccount:
+        """Return the account of a user. It is kept, so who comes back has used what he has.
+
+        `limits_of`: the limits of a user at a moment.
+        """
         with self._guard:
             found = self._of_users.get(name)
             if found is None:
-                found = UseAccount(name, limits, (self.in_all,), self._guard, self._monotonic)
-                self._of_users[name] = found
-            return found
+                above = (self.in_all,)
+                account = UseAccount(name, limits_of(name), above, self._guard, self._monotonic)
+                found = self._of_users[name] = account, limits_of
+        self.refresh()  # they may have changed meanwhile
+        return found[0]
+
+    def refresh(self) -> None:
+        """Have the limits of all users be those of this moment (LA2)."""
+        for account, limits_of in list(self._of_users.values()):
+            account.set_limits(limits_of(str(account.name)))
 
     def report(self) -> dict[str, object]:
         """Return the use of all, and of each user who was there."""
-        users = dict(sorted(self._of_users.items()))
+        users = sorted(self._of_users.items())
         return {
             "in_all": self.in_all.report(),
-            "users": {name: account.report() for name, account in users.items()},
+            "users": {name: account.report() for name, (account, _) in users},
         }

@@ -51,6 +51,13 @@ class AdmittedClient(Protocol):
         """End the connection."""
 
 
+class LimitListener(Protocol):
+    """The accounts of users (see `UseAccounts`)."""
+
+    def refresh(self) -> None:
+        """Have the limits be those of this moment."""
+
+
 class AdmittedUser:
     """A user as one connection has him: in force until that, or his admission, ends."""
 
@@ -148,6 +155,7 @@ class UserAccess:
         self._admitted = weakref.WeakSet[AdmittedUser]()
         self._refusals: Final = Refusals()
         self._audit = None if audit is None else AuditLog(env, audit)
+        self._listeners = weakref.WeakSet[LimitListener]()
 
     # Admission (UA1)
 
@@ -172,6 +180,11 @@ class UserAccess:
     def limits_of(self, name: str) -> Sequence[float]:
         """Return the limits of a user at this moment."""
         return self._users.limits_of(name)
+
+    def tell_changes(self, accounts: LimitListener) -> None:
+        """Have accounts be told of changes of limits, as long as they are there."""
+        with self._guard:
+            self._listeners.add(accounts)
 
     def close(self) -> None:
         """Let go of the audit log."""
@@ -233,7 +246,9 @@ class UserAccess:
         if is_new:
             self._read_again()
         with self._guard:
-            admitted = list(self._admitted)
+            admitted, listeners = list(self._admitted), list(self._listeners)
+        for accounts in listeners if is_new else ():
+            accounts.refresh()
         for user in admitted:
             if not self._is_welcome(user):
                 user.end()

@@ -61,6 +61,9 @@ class AdmitsUsers(Protocol):
     def limits_of(self, name: str) -> Sequence[float]:
         """Return the limits of a user at this moment (see `quire.remote.access.use_limits`)."""
 
+    def tell_changes(self, accounts: Any) -> None:
+        """Have the accounts of users be told of changes of these."""
+
     def close(self) -> None:
         """Nobody is let in any more."""
 

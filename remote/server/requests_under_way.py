@@ -22,15 +22,14 @@ from quire.env import ENDED, HANG_UP, READ, Env
 from quire.errors import RemoteError, StoreClosed
 from quire.remote.access import use_limits
 from quire.remote.limits import (
-    EVENTS_AT_ONCE,
     HEAVY_BYTES,
-    REQUESTS_AT_ONCE,
     WAKES_AT_ONCE,
 )
 from quire.remote.wire import protocol
 
 from . import served_client, served_connection, waiting_gets
 from .server_threads import ServerThreads
+from .serving_turns import ServingTurns
 
 if TYPE_CHECKING:
     from quire.env.seam import SocketEvents
@@ -45,7 +44,6 @@ _CANCELLED: Final = "the client has cancelled it"
 _CLOSING: Final = "the owner has closed the store: open it again"
 
 Commits = list[tuple["ServedConnection", "ServedClient", Bytes]]
-Events = list[tuple[int, int]]  # files, and the flags of each
 
 
 class RequestedServer(Protocol):
@@ -82,7 +80,7 @@ class RequestsUnderWay:
         self._server = server
         self.thread: threading.Thread | None = None  # the server's own, once it has started
         self.workers = ServerThreads(changed)
-        self.unread: deque[ServedConnection] = deque()  # with requests that came and are not begun
+        self.turns: Final = ServingTurns()
         self.waiters: set[ServedClient] = set()
         self.waiting_gets: WaitingGets | None = None  # from the first one on
         self.errands: deque[Callable[[], None]] = deque()  # for the server's own thread
@@ -108,44 +106,38 @@ class RequestsUnderWay:
 
     # Requests, by the server's own thread (CL1, CL4)
 
-    def serve(
-        self, connection: ServedConnection, event: int, commits: Commits, events: Events
-    ) -> None:
-        """Something came on a connection, one of those with events: begin its requests."""
-        try:
-            if connection.is_reading:
-                frame = connection.receive()
-                if frame is not None:
-                    self._begin_requests(connection, frame, commits, events)
-            elif connection.is_paused and event & ENDED:
-                self.end(connection)
-        except served_connection.Gone:
+    def note_event(self, connection: ServedConnection, event: int) -> None:
+        """Something came on a connection, which stands in line for its turn then."""
+        if connection.is_reading:
+            self.turns.add(connection)
+        elif connection.is_paused and event & ENDED:
             self.end(connection)
-        except Exception:  # noqa: BLE001 the others are served on
-            self._cut_off(connection)
 
-    def serve_all_unread(self, commits: Commits, events: Events) -> None:
-        """Go on with what has come on connections whose turn it is again."""
-        for _ in range(min(len(self.unread), EVENTS_AT_ONCE)):
-            self._serve_unread(self.unread.popleft(), commits, events)
+    def take_turn(self, commits: Commits) -> None:
+        """Begin requests that came, but for commits: these are the caller's."""
+        self.turns.take(partial(self.serve, commits))
 
-    def _serve_unread(self, connection: ServedConnection, commits: Commits, events: Events) -> None:
-        if connection.is_paused or connection.gone:
-            return
+    def serve(self, commits: Commits, connection: ServedConnection, share: int) -> int:
+        """Begin requests of a connection, so many at most; return how many."""
+        if connection.is_paused or connection.is_ended:
+            return 0
         connection.is_reading = True
         try:
-            frame = connection.next()
+            if connection.gone:  # it was cut, perhaps while it stood in line
+                raise served_connection.Gone
+            frame = (connection.next() if connection.wire.rest else None) or connection.receive()
             if frame is not None:
-                self._begin_requests(connection, frame, commits, events)
+                return self._begin_requests(connection, frame, commits, share)
         except served_connection.Gone:
             self.end(connection)
         except Exception:  # noqa: BLE001 the others are served on
             self._cut_off(connection)
+        return 0
 
     def _begin_requests(
-        self, connection: ServedConnection, frame: Bytes | None, commits: Commits, events: Events
-    ) -> None:
-        """Begin requests that came together, as many as this connection may in a turn."""
+        self, connection: ServedConnection, frame: Bytes | None, commits: Commits, share: int
+    ) -> int:
+        """Begin requests that came together, so many at most; return how many."""
         streams, wire = connection.streams, connection.wire
         over_tls = connection.over_tls
         assert streams is not None
@@ -166,16 +158,15 @@ class RequestsUnderWay:
                 commits.append((connection, client, frame))
             else:
                 self.answer(connection, client, frame)
-            if not has_more:
-                return
             count += 1
-            share = REQUESTS_AT_ONCE // (len(events) + len(self.unread) + 1)
+            if not has_more:
+                return count
             if count >= share or not connection.is_reading:
                 if connection.is_reading:
-                    connection.is_reading = False
-                    self.unread.append(connection)
-                return
+                    self.turns.add(connection)
+                return count
             frame = connection.next()
+        return count
 
     def _keep(self, connection: ServedConnection, client: ServedClient, frame: Bytes) -> bool:
         """Keep a request if one of its stream is under way; a CANCEL ends that one."""
@@ -253,7 +244,7 @@ class RequestsUnderWay:
     def _leave_unsent(self, connection: ServedConnection) -> None:
         """Not all of the answers could be sent: another thread does that, or is at it."""
         if connection.needs_sender():
-            self.workers.add(partial(self._send, connection))
+            self.workers.add(partial(self._send, connection), connection.account)
         self._pause_if_full(connection)
 
     def _pause_if_full(self, connection: ServedConnection) -> None:
@@ -270,14 +261,14 @@ class RequestsUnderWay:
         if connection.is_paused and connection.has_room() and not connection.gone:
             connection.is_paused = False
             self.arm(connection.fd, READ)
-            self.unread.append(connection)
+            self.turns.add(connection)
 
     # Requests, by other threads
 
     def _settle(self, connection: ServedConnection) -> None:
         """Go on with a connection after a change: begin jobs, read on, end it."""
         while (job := connection.next_job()) is not None:
-            self.workers.add(partial(self._work, connection, *job))
+            self.workers.add(partial(self._work, connection, *job), connection.account)
         if connection.gone:
             self._close(connection)
         elif connection.is_paused and connection.has_room():
@@ -364,7 +355,7 @@ class RequestsUnderWay:
                 client.is_cancelled = True
                 self._interrupt(client, _GONE)
         if connection.needs_sender():  # who ends the answers that nobody reads any more
-            self.workers.add(partial(self._send, connection))
+            self.workers.add(partial(self._send, connection), connection.account)
         self._settle(connection)
 
     def _close(self, connection: ServedConnection) -> None:
@@ -423,12 +414,14 @@ class RequestsUnderWay:
             self.waiters.add(client)
         connection = client.connection
         connection.begin_wait()
+        self.workers.begin_wait(client.account)
         try:
             self._settle(connection)
             if self._server.is_closing or client.is_cancelled:
                 raise StoreClosed(_CLOSING if self._server.is_closing else _CANCELLED)
             yield
         finally:
+            self.workers.end_wait(client.account)
             connection.end_wait()
             with self._changed:
                 self.waiters.discard(client)

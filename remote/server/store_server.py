@@ -5,7 +5,7 @@ SV1. One thread waits for all connections, and answers what needs no waiting its
     takes long, or waits, is done by other threads (`ServerThreads`): an idle connection has none,
     and neither has a lone client's short request to be handed over. A get that waits for a message
     is put aside (`WaitingGets`), without a thread, and goes on in this one as soon as something may
-    be there. The connections take turns: of each `REQUESTS_AT_ONCE` are begun, then the others'.
+    be there. Users take turns, and so do the connections of each (TU1, TU2).
 SV2. When a client's connection ends, however it ends, what was open in it is rolled back at once,
     also while a request of it waits.
 SV3. `close` returns within bounded time, whatever the clients do: requests under way may finish,
@@ -44,7 +44,6 @@ from quire.remote.access import use_account, use_limits
 from quire.remote.limits import (
     ACCEPT_PAUSE_SECONDS,
     DRAIN_LOOK_SECONDS,
-    EVENTS_AT_ONCE,
     FINISH_SECONDS,
     HEARTBEAT_SECONDS,
     LONG_JOINED_SECONDS,
@@ -52,7 +51,9 @@ from quire.remote.limits import (
     MAX_CONNECTIONS,
     MAX_SILENCE_SECONDS,
     MAX_WAIT_SECONDS,
+    POLLED_AT_ONCE,
     RECEIVE_BYTES,
+    REQUESTS_AT_ONCE,
 )
 from quire.remote.wire import protocol
 from quire.remote.wire.sockets import accept, close, file_limit
@@ -346,8 +347,8 @@ class StoreServer:
         if access is not None:
             guarded = access.admit(hello.get("token"), connection, store)
             store, decisions = guarded, guarded.decisions(decisions)
-            name = guarded.user_name
-            account = self.accounts.of(name, partial(access.limits_of, name))
+            access.tell_changes(self.accounts)
+            account = self.accounts.of(guarded.user_name, access.limits_of)
         if hello.get("epoch") not in (None, self.epoch):
             raise ConnectionLost("the store was opened again since: open it here again too")
         with self._changed:
@@ -481,31 +482,35 @@ class StoreServer:
 
     def _run(self) -> None:
         poll, connections, requests = self._events.poll, self._connections, self._requests
-        unread = requests.unread
+        turns = requests.turns
         goes_on, is_new, has_more = True, True, False
         while goes_on:
             commits: Commits = []
             idle = LONG_JOINED_SECONDS if is_new else MAX_WAIT_SECONDS
             left = requests.time_left(idle, has_more) if has_more or requests.waiting_gets else idle
-            events = poll(left, EVENTS_AT_ONCE)
+            events = poll(left, POLLED_AT_ONCE)
             if is_new and not events and left == idle:
                 is_new = False
                 self._loader = Thread(target=load_rest, args=(_OWNERS,))
                 self._loader.start()
-            if unread:
-                requests.serve_all_unread(commits, events)
+            is_alone = len(events) == 1 and not turns
             for fd, event in events:
                 connection = connections.get(fd)
                 if connection is not None:
-                    requests.serve(connection, event, commits, events)
+                    if is_alone and connection.is_reading:  # a tenth less for its put
+                        requests.serve(commits, connection, REQUESTS_AT_ONCE)
+                    else:
+                        requests.note_event(connection, event)
                 elif not self._notice(fd):
                     goes_on = False  # when what was read is answered
+            if turns and not is_alone:
+                requests.take_turn(commits)
             if len(commits) == 1:
                 requests.answer(*commits[0])
             elif commits:
                 self._store.together(partial(requests.answer, *commit) for commit in commits)
-            if unread or requests.errands or requests.waiting_gets:
-                has_more = requests.run_errands() or bool(unread or requests.errands)
+            if turns or requests.errands or requests.waiting_gets:
+                has_more = requests.run_errands() or bool(turns or requests.errands)
             elif has_more:
                 has_more = False
 
