@@ -427,6 +427,18 @@ def check_transaction_id(transaction_id: object) -> int:
     return transaction_id
 
 
+def check_reader_names(names: object) -> list[str]:
+    """Names by which readers keep others away."""
+    if not are_several(names):
+        raise InvalidArgument(f"names {names!r:.100}: give several names")
+    checked: list[str] = []
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(f"name {name!r:.100}: give a text of one character at least")
+        checked.append(name)
+    return checked
+
+
 def check_lease_id(lease_id: object) -> int:
     """As `lease` gave it."""
     if not is_int(lease_id):

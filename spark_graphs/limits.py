@@ -67,11 +67,13 @@ LOG_ENTRIES_NEEDED = 2
 # A source that has been stopped ends within moments; one that goes on so long is another reader.
 HOLD_PATIENCE_SECONDS = 10.0
 HOLD_PAUSE_SECONDS = 0.05
-HOLDS_DIRECTORY = "/tmp/quire-readers"  # with the user behind it; of stores at a server
+# Of names at a server: free so long after their holder was killed, who has renewed them three times
+# as often.
+NAMES_SECONDS = 9.0
 # Sources that Spark makes of one load in one query: one for each side of its joins with itself.
 MAX_SOURCES_OF_A_LOAD = 16
 
-assert HOLD_PAUSE_SECONDS < HOLD_PATIENCE_SECONDS
+assert HOLD_PAUSE_SECONDS < NAMES_SECONDS < HOLD_PATIENCE_SECONDS
 assert ASSUMED_MESSAGE_BYTES < SMALL_BYTES < PARTITION_BYTES
 assert LEASE_SECONDS < FRAGMENT_AGE_SECONDS
 

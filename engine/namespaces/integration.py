@@ -13,6 +13,7 @@ from quire.arguments import (
     check_names,
     check_place,
     check_ranges,
+    check_reader_names,
     check_seconds,
 )
 from quire.definitions.source_pattern import is_pattern
@@ -115,6 +116,12 @@ class IntegrationHandlers:
             from quire.engine.inspection.leased_state import lease_state
 
         return lease_state(self._opened, self._context, self._leases, check_seconds(seconds))
+
+    def lease_names(self, names: Iterable[str], seconds: Duration) -> int:
+        checked, lasting = check_reader_names(names), check_seconds(seconds)
+        layout = self._opened.layout
+        self._context.env.make_directory(layout.run)
+        return self._leases.take_names(f"{layout.run}/readers", checked, lasting)
 
     def renew_lease(self, lease_id: int, seconds: Duration) -> None:
         self._leases.renew(check_lease_id(lease_id), check_seconds(seconds))

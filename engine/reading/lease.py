@@ -4,6 +4,7 @@
   subscription has read them.
 - A lease ends at its time if nobody renews it: a reader that died pins nothing for ever. After that
   a piece's checksum tells a reader that its block is gone; wrong messages are never read.
+- Names of readers are leased too, and are locked as readers of the machine lock them themselves.
 - LE3: ranges that are leased together are pinned all or not at all, and end together.
 """
 
@@ -19,7 +20,7 @@ from quire.engine.records import format
 from quire.engine.records.block_ref import KIND_NAMES, BlockRef
 from quire.env import Env
 from quire.env.interpreter import Lock
-from quire.errors import InvalidArgument, PositionLost, QueueNotFound
+from quire.errors import InvalidArgument, PositionLost, QueueInUse, QueueNotFound
 from quire.journal import Journal
 from quire.limits import MAX_LEASES
 from quire.reports.info import Lease, Piece
@@ -67,6 +68,16 @@ class Leases:
                 with suppress(PositionLost):  # a checkpoint that is durable has it released now
                     self._journal.pin(number)
                     pinned.callback(self._journal.unpin, number)
+            return self._keep(pinned.pop_all(), seconds)
+
+    def take_names(self, path: str, names: Sequence[str], seconds: float) -> int:
+        """Lock names at the path (`Env.lock_names`); the lease's id. Raises `QueueInUse`."""
+        self._check_room()
+        lock = self._env.lock_names(path, names)
+        if isinstance(lock, str):
+            raise QueueInUse(f"name {lock!r:.300} is held by another reader: let that one end")
+        with ExitStack() as pinned:
+            pinned.callback(lock.release)
             return self._keep(pinned.pop_all(), seconds)
 
     def _check_room(self) -> None:

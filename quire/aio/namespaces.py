@@ -150,6 +150,7 @@ class AsyncIntegration(AsyncNamespace):
     ledger_many = awaited(Integration.ledger_many)
     lease = awaited(Integration.lease)
     lease_many = awaited(Integration.lease_many)
+    lease_names = awaited(Integration.lease_names)
     lease_state = awaited(Integration.lease_state)
     renew_lease = awaited(Integration.renew_lease)
     end_lease = awaited(Integration.end_lease)

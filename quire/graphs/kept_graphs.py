@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from quire.arguments import check_max_messages, check_name
-from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, QueueInUse, StateConflict
 from quire.interface.starts import Start
 
@@ -168,9 +167,7 @@ def take_replay(store: Store, graph: str, step: str) -> bool:
     return True
 
 
-def reset_step(
-    store: Store, graph: str, step: str, to: Start = "earliest", env: Env | None = None
-) -> Mapping[str, int]:
+def reset_step(store: Store, graph: str, step: str, to: Start = "earliest") -> Mapping[str, int]:
     """Move a step's positions, and forget its values, in one transaction (KG2).
 
     `to`: where its inputs are read from then on, as `Store.subscribe` takes it: "earliest" is the
@@ -185,9 +182,10 @@ def reset_step(
         )
     subscription = subscription_of(graph, step)
     names = [f"{queue}/{subscription}" for queue in sorted(found.inputs)]
-    lock = (env or OsEnv()).lock_names(f"{store.path}/run/readers", names)
-    if isinstance(lock, str):
-        raise QueueInUse(f"step '{step}' of graph '{graph}' runs: stop it first")
+    try:
+        lease_id = store.integration.lease_names(names)
+    except QueueInUse:
+        raise QueueInUse(f"step '{step}' of graph '{graph}' runs: stop it first") from None
     try:
         state = step_state_name(graph, step)
         with store.transaction() as txn:
@@ -196,7 +194,7 @@ def reset_step(
             for queue in found.inputs:
                 txn.seek(f"{queue}/{subscription}", to)
     finally:
-        lock.release()
+        store.integration.end_lease(lease_id)
     return {
         queue: each.position
         for queue in found.inputs

@@ -141,6 +141,15 @@ class Integration(Subject, path="integration"):
         them. `seconds` and `gaps` as for `lease`. Raises as `lease`.
         """
 
+    @change(needs="admin store")
+    def lease_names(self, names: Iterable[str], seconds: Duration = DEFAULT_LEASE_SECONDS) -> int:
+        """Keep others from names, as "queue/subscription" of who streams by it; the lease's id.
+
+        All of them or none, for so many seconds: a lease as any, which `renew_lease` and
+        `end_lease` take, and which ends with the owner's process. Raises QueueInUse for a name that
+        is held, InvalidArgument.
+        """
+
     @change(again=True, needs="admin store")
     def lease_state(self, seconds: Duration = DEFAULT_LEASE_SECONDS) -> StateLease:
         """Keep all that the store holds durably now in place, as it is at one moment.

@@ -35,7 +35,7 @@ from quire.spark_graphs.options import EARLIEST, LATEST, ReadOptions
 
 from .lease_renewal import Renewal
 from .queue_choice import check_order_of_positions, first_queues, queues_read
-from .subscription_hold import hold
+from .subscription_hold import hold, in_use
 
 if TYPE_CHECKING:
     from quire.env import Env, FileLock
@@ -166,6 +166,8 @@ class QueryRetention:
         if end == self._read_to:
             return
         connection.call(self._options.path, self.hold)
+        if not all(lock.held for lock in self._locks):  # YSN1
+            raise in_use(", ".join(sorted(self._locked_queues)), end.subscription or "")
         if end.positions != end.origin:  # something was read
             if self._checkpoint is not None:
                 self._checkpoint.sync()

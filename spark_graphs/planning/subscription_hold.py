@@ -3,21 +3,21 @@
 YH1. No two sources stream a queue by the same subscription at the same time, whether they are of
     one query (each load is a source, however often its rows are used, or several: one_load.py) or
     of several: what one of them has committed would be released before the other has read it.
-- Of a store at a server it is among the processes of this machine, which a query's sources and its
-  driver are: two drivers on two machines are to have subscriptions of their own.
-- A hold ends with its process, however that ends. So a query that was killed can start again at
-  once, and nothing has to be cleaned up.
+- A hold ends with its process, however that ends, or a few seconds later where the store is at a
+  server (served_names.py). So a query that was killed can start again, and nothing has to be
+  cleaned up.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 
 from quire.env import Env, FileLock, OsEnv
 from quire.errors import QueueInUse
 from quire.spark_graphs import connection
-from quire.spark_graphs.limits import HOLD_PATIENCE_SECONDS, HOLD_PAUSE_SECONDS, HOLDS_DIRECTORY
+from quire.spark_graphs.limits import HOLD_PATIENCE_SECONDS, HOLD_PAUSE_SECONDS
+
+from .served_names import ServedNames
 
 
 def hold(path: str, queues: Iterable[str], subscription: str, env: Env | None = None) -> FileLock:
@@ -45,17 +45,12 @@ def take(path: str, names: Sequence[str], error: Callable[[str], QueueInUse], en
 
 def try_to_take(path: str, names: Sequence[str], env: Env) -> FileLock | str:
     """Try to lock the names as `Env.lock_names` does."""
-    return env.lock_names(_names_file(path, env), names)
-
-
-def _names_file(path: str, env: Env) -> str:
-    """Return the file by which names are locked: of this machine, for a store at a server."""
     if not connection.is_served(path):
-        return f"{path}/run/readers"
-    directory = f"{HOLDS_DIRECTORY}-{os.getuid()}"
-    env.make_directory(directory)
-    store_id = connection.call(path, lambda store: store.integration.store_id)
-    return f"{directory}/{store_id:016x}"
+        return env.lock_names(f"{path}/run/readers", names)
+    try:
+        return ServedNames(path, names)
+    except QueueInUse as error:
+        return next((name for name in names if repr(name) in str(error)), names[0])
 
 
 def in_use(queue: str, subscription: str) -> QueueInUse:

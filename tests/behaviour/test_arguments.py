@@ -184,6 +184,13 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     "lease_many gaps": (
         FLAGS, lambda store, bad: store.integration.lease_many([("work", 0, 0)], gaps=bad)
     ),
+    "lease_names": (
+        [None, "name", 5, [None], [5], [""]],
+        lambda store, bad: store.integration.lease_names(bad),
+    ),
+    "lease_names seconds": (
+        SECONDS, lambda store, bad: store.integration.lease_names(["name"], bad)
+    ),
     "lease_state": (SECONDS, lambda store, bad: store.integration.lease_state(bad)),
     "ship": (
         [5, "report", {"lsn": 1}, ShippingReport(-1, 0, 0), ShippingReport(1 << 60, 0, 0)],

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import quire
-from quire.errors import QueueNotFound, TransactionNotFound
+from quire.errors import QueueInUse, QueueNotFound, TransactionNotFound
 from quire.interface.integration import TransactionIntegration
 from quire.remote.wire.named_calls import NAMESPACES
 from quire.reports.info import ShippingReport
@@ -455,7 +455,7 @@ def listeners(store: AnyStore) -> None:
 
 @covers(INTEGRATION, "store_id positions positions_many ledger ledger_many put_priorities")
 @covers(INTEGRATION, "subscribe_many lease lease_many lease_state renew_lease end_lease")
-@covers(INTEGRATION, "read_places file_size write_fragment remove_fragments")
+@covers(INTEGRATION, "lease_names read_places file_size write_fragment remove_fragments")
 def integration(store: AnyStore) -> None:
     """Positions, entries, subscriptions, and leases of ranges."""
     store.create_queue("t", kind="topic")
@@ -484,6 +484,11 @@ def integration(store: AnyStore) -> None:
     store.integration.write_fragment(1 << 62 | 7, 0, b"part")
     assert store.integration.file_size(1 << 62 | 7) == 4
     store.integration.remove_fragments([1 << 62 | 7])
+    names = store.integration.lease_names(["t/a", "t/b"])
+    with pytest.raises(QueueInUse, match="t/b"):
+        store.integration.lease_names(["t/c", "t/b"])
+    store.integration.end_lease(names)
+    store.integration.end_lease(store.integration.lease_names(["t/c", "t/b"]))
     state = store.integration.lease_state(60.0)
     checked = store.admin.verify().checked
     assert (state.number, state.state_hash) == (checked["number"], checked["state_hash"])

@@ -42,6 +42,7 @@ CHANGING: dict[str, Callable[[JoinedStore], object]] = {
     "integration.lease_many": lambda store: store.integration.lease_many(
         [("q", 0, 0), ("r", 0, 0)]
     ),
+    "integration.lease_names": lambda store: store.integration.lease_names(["q/s"]),
     "integration.lease_state": lambda store: store.integration.lease_state(),
     "integration.renew_lease": lambda store: store.integration.renew_lease(1),
     "integration.end_lease": lambda store: store.integration.end_lease(1),

@@ -109,6 +109,7 @@ STORE: Calls = {
     "request": (lambda s: s.request("other", b"x", 1), CHANGE),
     "integration.lease": (lambda s: s.integration.lease("work", 0, 1), CHANGE),
     "integration.lease_many": (lambda s: s.integration.lease_many([("work", 0, 1)]), CHANGE),
+    "integration.lease_names": (lambda s: s.integration.lease_names(["work/s"]), CHANGE),
     "integration.lease_state": (lambda s: s.integration.lease_state(), CHANGE),
     "integration.renew_lease": (lambda s: s.integration.renew_lease(1), CHANGE),
     "integration.end_lease": (lambda s: s.integration.end_lease(1), CHANGE),

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import random
+import socket
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import quire
-from tests.kit.waiting import SECONDS
+from quire.spark_graphs import connection
+from tests.kit.network import certificates
+from tests.kit.users import Users
+from tests.kit.waiting import SECONDS, eventually
 from tests.source_tree import ROOT
 from tests.spark.cluster import can_hide, cluster, without
+from tests.spark.driver import OUTPUTS
 from tests.spark.elsewhere import NUMBERS
-from tests.spark.served_store import TOKEN, served
+from tests.spark.numbered_queues import numbers_in, put_numbers, topic
+from tests.spark.queries import sink, spread, stream
+from tests.spark.served_store import TOKEN, USER, credentials, served, variables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -32,6 +47,90 @@ def hidden_store(directory: Path) -> Iterator[tuple[Any, str]]:
         with served(store, directory) as url:
             yield store, url
         assert store.admin.verify().ok
+
+
+class ServerProcess:
+    """A process that serves a store at a port, and is killed and started again there."""
+
+    def __init__(self, path: str, users: str) -> None:
+        with socket.create_server(("localhost", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"quire://localhost:{self.port}"
+        server, _ = certificates()
+        self._arguments = [path, f"localhost:{self.port}", server.cert, server.key, users]
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", SERVE, *map(str, self._arguments)], cwd=ROOT)
+
+    def kill(self) -> None:
+        """SIGKILL, and another one at its port."""
+        self.process.kill()
+        self.process.wait()
+        self.process = self._start()
+
+    def close(self) -> None:
+        """Have it end well."""
+        self.process.terminate()
+        self.process.wait(SECONDS)
+
+
+SERVE = """
+import sys
+import quire
+
+path, listen, cert, key, users = sys.argv[1:]
+quire.serve(path, listen=[listen], tls=quire.Tls(cert=cert, key=key), users=users)
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A store that is served to Spark by a process of its own."""
+    (tmp_path / "hidden").mkdir()
+    path = str(tmp_path / "hidden" / "store")
+    with quire.open(path) as store:
+        topic(store, "in", *OUTPUTS)
+    users = Users(tmp_path / "hidden")
+    users.tokens[USER] = TOKEN
+    users.grant(USER, "admin *:*")
+    made = ServerProcess(path, users.file.path)
+    with variables(credentials()), closing(made):
+        yield made
+        connection.forget(made.url)
+    with quire.open(path) as store:
+        assert store.admin.verify().ok
+
+
+@pytest.mark.crash
+@pytest.mark.promise(2)
+def test_a_server_killed_at_any_moment(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path, kills: int, rng: random.Random
+) -> None:
+    """The query goes on with the next one: nothing is lost, and nothing comes twice."""
+
+    def found() -> Counter[int]:
+        return connection.call(server.url, lambda store: numbers_in(store, *OUTPUTS))
+
+    place = SimpleNamespace(path=server.url)
+    rows = spread(stream(spark, place, "in", maxMessagesPerTrigger=2000), *OUTPUTS)
+    query = sink(rows, place, tmp_path / "c").trigger(processingTime="0 seconds").start()
+    put = 0
+
+    def is_through() -> bool:
+        return found().total() >= put or not query.isActive
+
+    for _ in range(kills):
+        numbers = range(put, put + 6000)
+        put += len(numbers)
+        connection.call(server.url, partial(put_numbers, queue="in", numbers=numbers, at_once=1000))
+        time.sleep(rng.random() * 2)
+        server.kill()
+        eventually(is_through, 4 * SECONDS)
+        assert query.isActive, query.exception()
+        assert found() == Counter(range(put))
+    query.stop()
+    assert query.exception() is None
 
 
 @pytest.mark.parametrize("master", ["standalone", "local-cluster[2,1,1024]"])

@@ -369,7 +369,6 @@ def test_a_batch_that_no_room_is_enough_for_is_made_smaller(
     assert found == list(range(35))
 
 
-@pytest.mark.at_server(False)  # whose holds `reset` does not look at
 def test_a_step_stops_and_goes_on(graph: Graph, store: Any) -> None:
     """What comes while it is stopped waits; `drain` says that nobody reads it."""
     topic(store, "in", "out")
@@ -490,7 +489,6 @@ def test_a_step_pauses_by_a_word_in_the_store(graph: Graph, store: Any) -> None:
         eventually(lambda: numbers_in(store, "out") == Counter(range(3)))
 
 
-@pytest.mark.at_server(False)  # whose holds `reset` does not look at
 def test_replay_pause_and_reset_by_words_in_the_store(graph: Graph, store: Any) -> None:
     """As the command line gives them; a step that was reset reads all again, with other values."""
     graph.queue("in", keep_forever=True)

@@ -33,7 +33,12 @@ from tests.spark.test_killed_processes import owned_elsewhere
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.promise(2)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.crash,
+    pytest.mark.promise(2),
+    pytest.mark.at_server,
+]
 
 ROUNDS_OF_A_DRIVER = 10  # where it is not what dies
 START_SECONDS = 600  # a Spark that starts on a machine that has much else to do
