@@ -41,22 +41,17 @@ class LockWatch:
 
     @contextmanager
     def watching(self) -> Iterator[LockWatch]:
-        """Locks that the package makes inside are watched, also after it."""
-        modules = [module for name, module in sys.modules.items() if name.startswith("quire.")]
-        places = [
-            (vars(module), name, maker, real)
-            for module in (threading, *modules)
-            for name, value in list(vars(module).items())
-            for real, maker in REAL.items()
-            if value is real
-        ]
-        for names, name, maker, real in places:
-            names[name] = self._maker(maker, real)
+        """Locks that the package makes inside are watched, also after it.
+
+        A module that is loaded meanwhile has the makers of this watch, and gives them back as well:
+        a later watch would not see its locks.
+        """
+        made = {real: self._maker(maker, real) for real, maker in REAL.items()}
+        _replace(made)
         try:
             yield self
         finally:
-            for names, name, _, real in places:
-                names[name] = real
+            _replace({maker: real for real, maker in made.items()})
 
     def held(self) -> list[str]:
         """By the calling thread, the oldest first."""
@@ -84,6 +79,17 @@ class LockWatch:
             return _Watched(real(*arguments, **options), name, self)
 
         return make
+
+
+def _replace(makers: dict[Any, Any]) -> None:
+    """Put each maker's other one in its place, wherever the package or `threading` has it."""
+    others = {id(one): (one, other) for one, other in makers.items()}
+    modules = [module for name, module in sys.modules.items() if name.startswith("quire.")]
+    for names in map(vars, (threading, *modules)):
+        for name, value in list(names.items()):
+            one, other = others.get(id(value), (None, None))
+            if one is not None:
+                names[name] = other
 
 
 class _Watched:

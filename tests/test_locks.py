@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,10 @@ import pytest
 
 import quire
 from quire.engine import EmbeddedStore as Store
+from quire.env import OsEnv
+from quire.remote import read_address
+from quire.remote.wire.protocol import COMMITTED, ID, PLAIN, PUT, PUT_HEAD
+from tests.kit.raw_stream import RawStream, add, commit
 from tests.lock_watch import LockWatch, locks_in_the_source
 from tests.source_tree import ROOT, all_sources, nodes, parsed
 from tests.test_seam import CallFinder
@@ -176,6 +180,26 @@ def test_no_thread_goes_up_the_order(tmp_path: Path, strategy: str) -> None:
             "SegmentSet._making", "OverflowHandler._make_lock"}  # fmt: skip
     assert seen <= watch.taken
     assert len(watch.pairs) > 20
+
+
+def test_a_request_is_handed_over_while_a_commit_is_shared(tmp_path: Path) -> None:
+    """A put that has to make room goes to another thread; the commit before it awaits its write."""
+    watch = LockWatch(frozenset(HAND_OVERS))
+    with watch.watching(), shared_store(tmp_path, "reserve-mode") as (store, _):
+        for _ in range(3):
+            store.put("drops", b"z" * 5000)
+        address = read_address(OsEnv(), store.path)
+        assert address is not None
+        with closing(RawStream(address.url)) as stream:
+            stream.send(
+                add(1, ("a", b"x"), form=PLAIN)
+                + commit(1, 1)
+                + PUT_HEAD.pack(2 + 5 + 5000, PUT, 2, 5)
+                + b"drops".ljust(5005, b"z")
+            )
+            assert {stream.frame()[4] for _ in range(2)} == {COMMITTED, ID}
+    assert ("EmbeddedTransaction._lock", "StoreServer._changed") in watch.pairs
+    assert against_the_order(watch) == []
 
 
 @pytest.mark.filterwarnings("ignore:this interpreter runs without the GIL:RuntimeWarning")
