@@ -227,6 +227,9 @@ def _define(store: KeyedStore, name: str, wanted: KeyedDefinition) -> None:
             wanted = _grown(name, found.definition, wanted)
             if found.definition == wanted:
                 return
+        else:  # what is in the queue, one that was dropped half way has left
+            while txn.get_many(PREFIX + name):
+                pass
         txn.set_value(PREFIX + name, DEFINITION, wanted.value())
 
 

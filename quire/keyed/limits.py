@@ -25,6 +25,9 @@ PIECE_BYTES: Final = 4 << 10
 # memory while the run is open. The few runs of more rows have none.
 MAX_FILTER_BYTES: Final = 4 << 20
 
+# A look for more keys than this reads the pieces of so many at a time: some 16 MiB.
+KEYS_AT_ONCE: Final = 4096
+
 # So many bytes of pieces that lie together are read at once.
 SPAN_BYTES: Final = 1 << 20
 

@@ -3,7 +3,7 @@
 KR1. What is returned was verified: a piece by its checksum, which the index has, and the index by
      that of the trailer, which has the id of the run. A run that is damaged, or another one, is
      StoreCorrupt, which names it.
-KR2. A look for keys reads the pieces of these keys only.
+KR2. A look for keys reads the pieces of these keys only, of `KEYS_AT_ONCE` keys at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quire.libraries import np, pa
 
 from .format import CHECKSUM_BYTES, MAGIC, TRAILER, VERSION, index_type
 from .keyed_rows import KeyedRows, concat_rows, equal_keys
-from .limits import SPAN_BYTES
+from .limits import KEYS_AT_ONCE, SPAN_BYTES
 from .row_layout import layout_of
 from .run_filter import may_have
 
@@ -125,6 +125,16 @@ class KeyedRun:
 
         Raises StoreCorrupt.
         """
+        if len(wanted) <= KEYS_AT_ONCE:
+            return self._find_some(hashes, keys, wanted)
+        ordered = wanted[np.argsort(hashes[wanted], kind="stable")]  # so a piece is read once
+        slices = range(0, len(wanted), KEYS_AT_ONCE)
+        parts = [self._find_some(hashes, keys, ordered[at : at + KEYS_AT_ONCE]) for at in slices]
+        return _joined([part for part in parts if part is not None])
+
+    def _find_some(
+        self, hashes: NDArray[np.uint64], keys: Sequence[pa.Array], wanted: NDArray[np.int64]
+    ) -> FoundRows | None:
         own = hashes[wanted]
         inside = (own >= np.uint64(self.first)) & (own <= np.uint64(self.last))
         if len(self._filter):
@@ -155,14 +165,7 @@ class KeyedRun:
             indices[found] += 1
             found = found[indices[found] < pieces.rows[numbers[found]]]
             found = found[self._hashes_at(pieces, numbers[found], indices[found]) == own[found]]
-        if not parts:
-            return None
-        if len(parts) == 1:
-            return parts[0]
-        return FoundRows(
-            np.concatenate([part.wanted for part in parts]),
-            concat_rows([part.rows for part in parts]),
-        )
+        return _joined(parts)
 
     def between(self, first: int, last: int) -> KeyedRows:
         """Return the rows whose hashes are from `first` to `last`. Raises StoreCorrupt."""
@@ -252,3 +255,10 @@ class KeyedRun:
         if len(data) != length:
             raise StoreCorrupt(f"{self.where}: damaged, it ends too early")
         return data
+
+
+def _joined(parts: Sequence[FoundRows]) -> FoundRows | None:
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    wanted = np.concatenate([part.wanted for part in parts])
+    return FoundRows(wanted, concat_rows([part.rows for part in parts]))

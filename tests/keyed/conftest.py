@@ -18,6 +18,7 @@ SMALL_RUNS: dict[str, Any] = {
     "PIECE_BYTES": 256,
     "WINDOW_BYTES": 2000,
     "SPAN_BYTES": 400,
+    "KEYS_AT_ONCE": 13,
     "MAX_FILTER_BYTES": 64,
     "CACHED_RUN_BYTES": 4000,
 }

@@ -308,6 +308,10 @@ def test_a_state_goes_with_all_its_rows(store: quire.Store, env: SimEnv, small_r
     with pytest.raises(NotFound):
         keyed.open_state(store, "sums", env=env)
     assert shown(sums(store, env)) == {}
+    put(store, sums(store, env), ada=1)
+    store.states.drop("quire.keyed.sums")  # as far as a drop came that was killed
+    assert shown(sums(store, env)) == {}
+    assert store.queue("quire.keyed.sums").messages == 0
 
 
 @pytest.mark.promise(10)

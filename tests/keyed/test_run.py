@@ -87,7 +87,7 @@ def plain(rows: KeyedRows) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("parts", [1, 3])
 def test_rows_are_found_as_they_were_written(limits: Limits, count: int, parts: int) -> None:
     """All columns, nulls, times and deletions; by key, by ranges of hashes; no other key (KW1)."""
-    limits(PIECE_BYTES=200, SPAN_BYTES=300)
+    limits(PIECE_BYTES=200, SPAN_BYTES=300, KEYS_AT_ONCE=50)
     layout = layout_of(WORDS, 1)
     keys = [f"key {number}" for number in range(count)]
     rows = newest_of([rows_of(keys, layout)], 1)
