@@ -548,9 +548,12 @@ class Store(Protocol):
 
     # Care
 
-    @look(needs="admin store")
+    @look(needs="", shows="status")
     def status(self) -> Status:
-        """Numbers on everything, as plain values that JSON can hold. Sizes in bytes."""
+        """Numbers on everything, as plain values that JSON can hold. Sizes in bytes.
+
+        A user of a served store who has not `admin` on it gets the own use of limits alone.
+        """
 
     def close(self) -> None:
         """Roll back what this object has open, and let go of the store; twice is once.

@@ -113,6 +113,14 @@ def _transaction(user: UserInForce, arguments: CallValues, found: Any) -> Any:
     return found if words is None else replace(found, owner=words)
 
 
+def _status(user: UserInForce, arguments: CallValues, found: Any) -> Any:
+    """All of it, for who may look after the store; the own use of limits, for others."""
+    if user.rights.allows(WHOLE_STORE):
+        return found
+    users = found["sharing"]["limits"]["users"]
+    return {"sharing": {"limits": {"users": {user.name: users[user.name]}}}}
+
+
 SHOWN: Final[Mapping[str, Show]] = {
     "queues": _queues,
     "queue_names": _queue_names,
@@ -120,6 +128,7 @@ SHOWN: Final[Mapping[str, Show]] = {
     "aliases": _aliases,
     "schedules": _schedules,
     "states": _states,
+    "status": _status,
     "keys": _keys,
     "transactions": _transactions,
     "transaction": _transaction,

@@ -20,6 +20,10 @@ class AwaitedSources:
         self._awaited: set[str] = set()  # until they are ready
         self._withdraw: dict[str, Callable[[], None]] = {}  # by source, perhaps ready already
 
+    def __bool__(self) -> bool:
+        """True if a source is awaited that is not ready yet."""
+        return bool(self._awaited)
+
     def add(self, source: str) -> None:
         """Tell the client when something may be got from the source (PR5)."""
         if source in self._awaited:

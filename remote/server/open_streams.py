@@ -56,7 +56,7 @@ class OpenStreams(Generic[C]):
         """`make`: makes a handler, of calls or of transactions."""
         self._make = make
         self._begins_no_more = False
-        self._awaited = awaited
+        self.awaited: Final = awaited
         self.latest = 0  # number of a stream
         self.own: Final = make(self, False)  # (OS3)
         self.own.has_ended = True
@@ -134,5 +134,5 @@ class OpenStreams(Generic[C]):
 
     def close(self) -> None:
         """The connection has ended: nothing is awaited on it any more."""
-        if self._awaited is not None:
-            self._awaited.close()
+        if self.awaited is not None:
+            self.awaited.close()

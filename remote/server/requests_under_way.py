@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from quire.arguments import Bytes
 from quire.calls.wake_up import Condition
 from quire.env import ENDED, HANG_UP, READ, Env
-from quire.errors import RemoteError, StoreClosed
+from quire.errors import LimitReached, RemoteError, StoreClosed
 from quire.remote.access import use_limits
 from quire.remote.limits import (
     HEAVY_BYTES,
@@ -146,6 +146,8 @@ class RequestsUnderWay:
             client = streams.client_of(frame)
             has_more = wire.rest or (over_tls is not None and over_tls.has_unread)
             kind = frame[4]
+            if kind != protocol.PING:
+                connection.has_request = True
             is_put = kind == protocol.PUT
             if busy and self._keep(connection, client, frame):
                 pass
@@ -196,6 +198,16 @@ class RequestsUnderWay:
         found = client.under_way()
         if found:
             self.workers.add(partial(served_client.end_transactions, found, reason))
+
+    def end_late(self, connection: ServedConnection) -> None:
+        """End requests that take longer than their user may have them take (CL11)."""
+        since = time.monotonic() - connection.account.limit(use_limits.CALL_SECONDS)
+        for client in [each for each in connection.busy if each.began < since]:
+            found = client.under_way()
+            if found and client.late is None:
+                client.late = late = client.account.reached(use_limits.CALL_SECONDS)
+                end = served_client.end_transactions
+                self.workers.add(partial(end, found, str(late), LimitReached))
 
     def answer(self, connection: ServedConnection, client: ServedClient, frame: Bytes) -> None:
         """Answer a request, a commit perhaps while others do."""
@@ -444,7 +456,7 @@ class RequestsUnderWay:
         if client.connection.gone or client.is_cancelled:
             self._finish(client.connection, client)
             return
-        get.requester, client.get = client, get
+        get.requester, client.get, client.began = client, get, time.monotonic()
         try:
             if self.waiting_gets is None:
                 self.waiting_gets = waiting_gets.WaitingGets(

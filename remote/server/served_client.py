@@ -38,6 +38,7 @@ from quire.batches.delivered_messages import Messages
 from quire.batches.delivered_slice import Delivered
 from quire.block.format import Column
 from quire.errors import (
+    LimitReached,
     QueueFull,
     QuireError,
     RemoteError,
@@ -248,6 +249,8 @@ class ServedClient:
         self.is_cancelled = False  # the client wants no answer to what is under way
         self.kept = deque[Bytes]()  # requests behind the one that is under way
         self.get: WaitingGet | None = None  # that is put aside
+        self.began = math.inf  # what is under way and takes long, or waits
+        self.late: LimitReached | None = None  # why that was ended (CL11)
         self._puts = TakenPuts(self)
         self._alone: ServedTransaction | None = None  # of a message alone, which waits for room
         self._delivering = False  # messages are taken, and on their way to the client
@@ -713,6 +716,9 @@ class ServedClient:
         """The answer that reports an error."""
         if isinstance(error, StoreFailed):
             self._when_failed()
+        if isinstance(error, LimitReached) and self.late is not None:
+            error = self.late
+        self.late = None
         if isinstance(error, struct.error | UnicodeDecodeError):
             error = RemoteError(f"a message cannot be read: {error}")
         on_purpose = isinstance(error, QuireError)
@@ -739,10 +745,12 @@ class ServedClient:
         return state.value
 
 
-def end_transactions(transactions: list[ServedTransaction], reason: str) -> None:
+def end_transactions(
+    transactions: list[ServedTransaction], reason: str, kind: type[QuireError] = StoreClosed
+) -> None:
     """Roll them back for this reason, also while another thread waits in a call of them."""
     for transaction in transactions:
-        transaction.end_by(StoreClosed, reason, wait=True)
+        transaction.end_by(kind, reason, wait=True)
 
 
 def _is_answered(data: Bytes) -> bool:

@@ -22,6 +22,9 @@ CL9. A client that has promised heartbeats, and gives no sign for as long as it 
 CL10. What it has in use is charged to the account of its user (LA1), bytes of requests when they
     are kept, of long ones as they begin to come; one that is refused stands as a `RefusedFrame` in
     its place, so answers keep their order.
+CL11. One on which nothing was asked for as long as its user may, and nothing waits or is to be
+    told, is cut off, with the transactions that are open on it. A request that takes so long that
+    it is beyond `call_seconds` is ended, with its transaction: in both cases within a second.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, cast
 from quire.arguments import Bytes
 from quire.env.interpreter import Lock
 from quire.errors import LimitReached, QuireError, RemoteError
-from quire.remote.access.use_limits import BYTES, REQUEST_BYTES_LIMIT
+from quire.remote.access.use_limits import BYTES, IDLE_SECONDS, REQUEST_BYTES_LIMIT
 from quire.remote.limits import (
     MAX_WORKERS_OF_CONNECTION,
     PENDING_BYTES,
@@ -122,8 +125,10 @@ class ServedConnection:
         "closed",
         "fd",
         "gone",
+        "has_request",
         "has_sign",
         "heartbeat_seconds",
+        "idle_seconds",
         "is_client",
         "is_counted",
         "is_ended",
@@ -167,6 +172,8 @@ class ServedConnection:
         self.heartbeat_seconds = 0.0
         self.has_sign = False  # something has come since the latest `add_silence`
         self.silent_seconds = 0.0
+        self.has_request = False  # for something, since the latest `add_idle`
+        self.idle_seconds = 0.0
         self.is_client = False  # the first connection of a client that the owner is open for
         self.streams: OpenStreams[ServedClient] | None = None  # likewise
         self.busy = set[ServedClient]()  # streams with a request under way (CL1)
@@ -229,6 +236,20 @@ class ServedConnection:
         else:
             self.silent_seconds += seconds
         return 0.0 < self.heartbeat_seconds < self.silent_seconds
+
+    def add_idle(self, seconds: float) -> bool:
+        """Count time in which nothing is asked; return True if it is more than may be (CL11).
+
+        By one thread, whichever.
+        """
+        streams = self.streams
+        if self.role is not Role.WORK or streams is None or self.gone:
+            return False
+        if self.has_request or self.busy or self.threads or streams.holds or streams.awaited:
+            self.has_request, self.idle_seconds = False, 0.0
+        else:
+            self.idle_seconds += seconds
+        return self.idle_seconds > self.account.limit(IDLE_SECONDS)
 
     def next(self) -> Bytes | None:
         """Return a frame that came with the one before. Raises Gone."""
@@ -330,6 +351,7 @@ class ServedConnection:
             self.busy.add(client)
             if rest.frame is not None:
                 rest = Rest(frame=self._charged(rest.frame))
+                client.began = now()
             self._jobs.append((client, rest))
 
     def next_job(self) -> tuple[ServedClient, Rest] | None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import os
 import socket
 import threading
@@ -188,14 +189,14 @@ class StoreServer:
                 self.failure = error
             else:
                 self.failure = None
-        self._end_silent()
+        self._end_late()
 
     def expect_heartbeats(self, seconds: float) -> None:
         """Have clients at ports that come from now on give signs so often that none is missed."""
         self._heartbeat_seconds = seconds
 
-    def _end_silent(self) -> None:
-        """Cut off clients that have given no sign for too long (CL9)."""
+    def _end_late(self) -> None:
+        """Cut off clients that gave no sign, or asked nothing, for too long; end long requests."""
         now = time.monotonic()
         seconds, self._looked_at = min(now - self._looked_at, MAX_SILENCE_SECONDS), now
         for connection in list(self._connections.values()):
@@ -206,6 +207,12 @@ class StoreServer:
                     connection.silent_seconds,
                 )
                 connection.cut()
+            elif connection.add_idle(seconds):
+                error = connection.account.reached(use_limits.IDLE_SECONDS)
+                _log.warning("a client of %s is cut off: %s", self.path, error)
+                connection.cut()
+            elif connection.busy and connection.account.limit(use_limits.CALL_SECONDS) < math.inf:
+                self._requests.post(partial(self._requests.end_late, connection))
 
     def let_in(self, channel: socket.socket, access: AdmitsUsers | None) -> ServedConnection | None:
         """Serve a connection of another machine; None: no more of them. By any thread."""

@@ -533,7 +533,6 @@ DETOURS: dict[str, tuple[str, Callable[[Any], object]]] = {
         "get,browse,put,manage queue:*",
         lambda s: s.integration.lease_many([("orders", 0, 1)]),
     ),
-    "a report": ("get,browse,put,manage *:*", lambda s: s.status()),
     "a prepared transaction": ("get,browse,put,manage *:*", lambda s: s.prepared.commit("x")),
     "a subscription": ("browse queue:news", lambda s: s.subscribe("news", "mine")),
     "another's subscription": ("get queue:news", lambda s: s.unsubscribe("news", "reader")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import quire
+from quire.cli import main
 from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.errors import InvalidArgument, LimitReached, RemoteError
@@ -441,6 +443,92 @@ def test_puts_are_limited_by_the_second(url: str, users: Users, owner: Store) ->
             txn.rollback()
         limit(users, owner, puts_per_second=1000)
         quire.run_transaction(store, lambda txn: txn.put("orders", b"late"))
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_an_idle_connection_is_ended(
+    url: str, users: Users, owner: Store, is_open: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """CL11: with what is open on it; one that waits is not idle, and a store object goes on."""
+    with opened(url, users) as store, closing(raw(url, users)) as stream:
+        with closing(raw(url, users)) as waiting, closing(raw(url, users, "bert")) as other:
+            store.put("orders", b"1")
+            store.create_queue("none", kind="work")
+            waiting.send(get(1, "none", LONG))
+            if is_open:
+                assert asked(stream, get(1, "orders")) == MESSAGE
+            else:
+                assert asked(stream, put(1, b"2")) == ID
+            eventually(lambda: in_use(owner, "waiting_gets") == 1)
+            limit(users, owner, idle_seconds=0.2)
+            eventually(lambda: in_use(owner, "connections") == 2)  # the watch, and the one waiting
+            assert in_use(owner, "transactions") == 1
+            with pytest.raises((EOFError, OSError)):
+                stream.frame()
+            assert asked(other, put(1, b"3")) == ID
+            owner.put("none", b"4")
+            assert waiting.frame()[4] == MESSAGE
+        assert "has asked nothing on a connection for as long as it may, 0.2 s" in caplog.text
+        limit(users, owner, idle_seconds=1000)
+        assert store.get("orders").payload == b"1"  # type: ignore[union-attr]
+
+
+def test_a_call_that_waits_for_too_long_is_ended(url: str, users: Users, owner: Store) -> None:
+    """CL11: a get that is put aside, and one that waits for room; the error says by which limit."""
+    owner.create_queue("full", kind="work", max_messages=1, overflow="wait")
+    owner.put("full", b"0")
+    owner.create_queue("none", kind="work")
+    with opened(url, users) as store, closing(raw(url, users)) as stream:
+        store.put("orders", b"1")
+        limit(users, owner, call_seconds=0.2)
+        assert asked(stream, get(1, "orders")) == MESSAGE
+        found = [
+            refusal(lambda: asked(stream, get(1, "orders", LONG))),
+            refusal(lambda: asked(stream, put(2, b"2", b"full"))),
+            refusal(lambda: store.get("none", timeout=LONG)),
+        ]
+        assert {(each.limit, each.value, each.retry_after) for each in found} == {
+            ("call_seconds", 0.2, 0.0)
+        }
+        assert owner.admin.transactions() == []
+        eventually(lambda: in_use(owner, "waiting_gets") == in_use(owner, "transactions") == 0)
+        message = store.get("orders")
+        assert message is not None
+        assert message.payload == b"1"
+
+
+def test_a_user_sees_the_own_use(
+    url: str, users: Users, owner: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the store's status; who looks after the store sees that of all, as `quire status` does."""
+    users.grant("carl", "put queue:orders")
+    with closing(raw(url, users)) as stream, closing(raw(url, users, "bert")):
+        limit(users, owner, transactions=1)
+        assert asked(stream, get(1, "orders")) == NOTHING
+        refusal(lambda: asked(stream, get(2, "orders")))
+        with opened(url, users, "anna") as store:
+            found = store.status()["sharing"]["limits"]
+            assert found["users"].keys() == {"anna", "bert"}
+            assert found["in_all"]["transactions"] == {"used": 1, "limit": 100_000, "refused": 0}
+            assert found["users"]["anna"]["transactions"] == {"used": 1, "limit": 1, "refused": 1}
+        eventually(lambda: retries(lambda: opened(url, users, "carl").close()))
+        with opened(url, users, "carl") as store:
+            [(about, shown)] = store.status().items()
+            assert (about, shown.keys()) == ("sharing", {"limits"})
+            [(kind, users_shown)] = shown["limits"].items()
+            assert (kind, users_shown.keys()) == ("users", {"carl"})
+            assert users_shown["carl"]["connections"] == {"used": 2, "limit": 256, "refused": 0}
+        assert main(["status", owner.path]) == 0
+        assert re.search(r"^anna +transactions +1 +1 +1$", capsys.readouterr().out, re.MULTILINE)
+
+
+def retries(action: Callable[[], object]) -> bool:
+    """Return True if an action is done without an error."""
+    try:
+        action()
+    except quire.QuireError:
+        return False
+    return True
 
 
 # Together

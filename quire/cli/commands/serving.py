@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quire.cli.command import Command, argument
 from quire.cli.opened_store import creation, opened, seen
-from quire.cli.printing import counted, fields_of, print_json, print_tree
+from quire.cli.printing import counted, fields_of, print_json, print_table, print_tree
 from quire.cli.typed_values import limits, seconds
 from quire.errors import InvalidArgument
 from quire.libraries.late_imports import importing
@@ -76,6 +76,19 @@ def _short_status_of(store: Any) -> tuple[dict[str, Any], dict[str, bool], Queue
     return store.status(), store.admin.switch(), queues_and_readers(store)
 
 
+def _print_limits(limits: dict[str, Any]) -> None:
+    """Print what users have in use; of all clients, what was refused."""
+    rows = [("WHO", "LIMIT", "IN USE", "OF", "REFUSED")]
+    for who, report in [*limits["users"].items(), ("all clients", limits.get("in_all", {}))]:
+        for name, use in report.items():
+            if use["refused"] or (use["used"] and who in limits["users"]):
+                of = "-" if use["limit"] is None else f"{use['limit']:,.12g}"
+                rows.append((who, name, f"{use['used']:,}", of, str(use["refused"])))
+    if len(rows) > 1:
+        print()
+        print_table(rows)
+
+
 def _print_short(
     path: str, status: dict[str, Any], switches: dict[str, bool], queues: QueuesAndReaders
 ) -> None:
@@ -97,6 +110,8 @@ def _print_short(
     if status["queues"]:
         print()
         print_queues(queues)
+    if "sharing" in status:
+        _print_limits(status["sharing"]["limits"])
 
 
 def _print_archive(archive: dict[str, Any]) -> None:
