@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
+import quire
 from quire import keyed
+from tests.kit.limits import Limits
 
 from .forms import AnyStore
 
@@ -63,3 +67,36 @@ def test_rows_of_a_prepared_transaction_wait_for_its_decision(store: AnyStore) -
         else:
             store.prepared.rollback(f"xid {number}")
         assert state.get([number]).num_rows == commits
+
+
+def test_changes_of_several_threads_are_all_there(store: AnyStore, limits: Limits) -> None:
+    """Each is begun again where another was faster; merges and looks go on meanwhile."""
+    limits(MAX_RUNS=3, MERGED_RUNS=2, RUN_MESSAGE_BYTES=1500, PIECE_BYTES=256)
+    threads, changes, keys = 2, 8, [f"key {number}" for number in range(40)]
+    state = keyed.open_state(store, "counts", "key", "key string, count bigint")
+    errors: list[BaseException] = []
+
+    def change(txn: quire.Transaction) -> None:
+        with state.within(txn) as rows:
+            counts = {row["key"]: row["count"] for row in rows.get(keys).to_pylist()}
+            rows.put([{"key": key, "count": counts.get(key, 0) + 1} for key in keys])
+
+    def work() -> None:
+        try:
+            for _ in range(changes):
+                quire.run_transaction(store, change, attempts=1000)
+                counts = state.get(keys).column("count").to_pylist()
+                assert len(counts) == len(keys)
+                assert len(set(counts)) == 1
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    workers = [threading.Thread(target=work) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert errors == []
+    assert set(state.get(keys).column("count").to_pylist()) == {threads * changes}
+    assert len(state.runs()) <= 3
