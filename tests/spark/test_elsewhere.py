@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 import socket
 import subprocess
 import sys
@@ -20,6 +22,7 @@ import pytest
 import quire
 from quire.spark_graphs import connection
 from tests.kit.network import certificates
+from tests.kit.printed_pages import PrintedPage
 from tests.kit.users import Users
 from tests.kit.waiting import SECONDS, eventually
 from tests.source_tree import ROOT
@@ -29,6 +32,7 @@ from tests.spark.elsewhere import NUMBERS
 from tests.spark.numbered_queues import numbers_in, put_numbers, topic
 from tests.spark.queries import sink, spread, stream
 from tests.spark.served_store import TOKEN, USER, credentials, served, variables
+from tests.spark.session import spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,6 +135,41 @@ def test_a_server_killed_at_any_moment(
         assert found() == Counter(range(put))
     query.stop()
     assert query.exception() is None
+
+
+def test_the_page_sets_up_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands, settings and program, word for word; no host of Spark sees the store."""
+    if not can_hide():
+        pytest.skip("this user may not have directories that others do not see")
+    hidden, secrets, spark = (tmp_path / name for name in ("hidden", "etc", "spark"))
+    for each in (hidden, secrets, spark, tmp_path / "conf"):
+        each.mkdir()
+    with PrintedPage("spark.md", hidden) as page:
+        page.serve()
+        for name in ("spark.token", "server.pem"):
+            shutil.copy(hidden / name, secrets)
+        [settings] = page.blocks("sh")
+        (tmp_path / "conf" / "spark-env.sh").write_text(
+            settings.replace("/etc/quire", str(secrets))
+        )
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+        [program] = [each for each in page.blocks("python") if "quire://localhost" in each]
+        (tmp_path / "orders.py").write_text(program)
+        with cluster(spark, 2, hidden, from_all=True) as master:
+            home = spark_home(spark)
+            done = subprocess.run(
+                [*without(hidden), str(home / "bin" / "spark-submit"), "--master", master,
+                 str(tmp_path / "orders.py")],
+                env=os.environ | {
+                    "SPARK_HOME": str(home),
+                    "PYSPARK_PYTHON": sys.executable,
+                    "PYSPARK_DRIVER_PYTHON": sys.executable,
+                    "PYTHONPATH": str(ROOT),
+                },
+                capture_output=True, text=True, timeout=2 * SECONDS, check=False,
+            )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-5000:]
+        assert done.stdout.splitlines()[-1] == "1000"
 
 
 @pytest.mark.parametrize("master", ["standalone", "local-cluster[2,1,1024]"])
