@@ -26,10 +26,11 @@ def text(name: str, number: int) -> bytes:
 
 
 def wait_and_own(path: str) -> quire.Store:
+    """Open the store once nobody has it; again if it loses its lock as it is opened."""
     while True:
         try:
             return quire.open(path, **OPTIONS)
-        except quire.StoreLocked:
+        except (quire.StoreLocked, quire.StoreFailed):
             time.sleep(0.002)
 
 
