@@ -153,7 +153,8 @@ def test_a_client_that_never_reads(store_path: str) -> None:
                     puts += 1
             asked = sent * 8 * MIB
             assert asked > 1 << 30
-            assert memory(owner.process.pid) - before < 64 * MIB
+            # A few answers at once, and what the allocator keeps of those before them.
+            assert memory(owner.process.pid) - before < 128 * MIB
             assert store.queue("work").messages == puts
 
 
