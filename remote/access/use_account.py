@@ -38,24 +38,25 @@ class UseAccount:
     """The use of one user, or of all clients of a server, and its limits. Thread-safe."""
 
     __slots__ = (
-        "_chain", "_counted", "_guard", "_monotonic", "_puts_at", "_seconds_of_put", "limits",
-        "name", "refused", "used", "workers",
+        "_above", "_chain", "_counted", "_guard", "_monotonic", "_puts_at", "_seconds_of_put",
+        "limits", "name", "refused", "used", "workers",
     )  # fmt: skip
 
     def __init__(
         self,
         name: str | None,
         limits: Sequence[float],
-        above: tuple[UseAccount, ...],
+        above: UseAccount | None,
         guard: Lock,
         monotonic: Callable[[], float],
     ) -> None:
         """`name`: of the user; None: all clients. `limits`: one for each row of the table.
 
-        `above`: the accounts that are charged with it.
+        `above`: the account of all clients, which is charged with it.
         """
         self.name: Final = name
-        self._chain: Final = (self, *above)
+        self._above: Final = above
+        self._chain: Final = (self,) if above is None else (self, above)
         self._guard = guard
         self._monotonic = monotonic
         self.used = [0] * len(USE_LIMITS)
@@ -66,7 +67,7 @@ class UseAccount:
         self.set_limits(limits)
 
     def set_limits(self, limits: Sequence[float]) -> None:
-        """Set the limits, and look at those of the accounts above."""
+        """Set the limits, and look at those of the account above."""
         self.limits = limits
         self._seconds_of_put = 1 / limits[_PUTS]  # 0: there is no limit
         self._counted = tuple(each for each in self._chain if each._seconds_of_put)
@@ -79,11 +80,16 @@ class UseAccount:
         """Charge something that begins. Raises LimitReached, with `more` words (LA1)."""
         at = row.place
         with self._guard:
-            for each in self._chain:
-                if each.used[at] + count > each.limits[at]:
-                    raise each._reached(row, row.retry_seconds, more)
-            for each in self._chain:
-                each.used[at] += count
+            own = self.used[at] + count
+            if own > self.limits[at]:
+                raise self._reached(row, row.retry_seconds, more)
+            above = self._above
+            if above is not None:
+                in_all = above.used[at] + count
+                if in_all > above.limits[at]:
+                    raise above._reached(row, row.retry_seconds, more)
+                above.used[at] = in_all
+            self.used[at] = own
 
     def add(self, row: UseLimit, count: int = 1) -> None:
         """Charge something that has begun already, also beyond the limit."""
@@ -93,10 +99,11 @@ class UseAccount:
 
     def give_back(self, row: UseLimit, count: int = 1) -> None:
         """Something has ended that was charged."""
+        at = row.place
         with self._guard:
             for each in self._chain:
-                each.used[row.place] -= count
-                assert each.used[row.place] >= 0
+                each.used[at] -= count
+            assert self.used[at] >= 0
 
     def check(self, row: UseLimit, value: float) -> None:
         """Raises LimitReached for something that is beyond a limit by itself."""
@@ -168,7 +175,7 @@ class UseAccounts:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._guard = Lock()
         self._monotonic = monotonic
-        self.in_all: Final = UseAccount(None, IN_ALL, (), self._guard, monotonic)
+        self.in_all: Final = UseAccount(None, IN_ALL, None, self._guard, monotonic)
         self._of_users: dict[str, tuple[UseAccount, LimitsOf]] = {}
 
     def limit(self, values: LimitValues) -> None:
@@ -185,8 +192,8 @@ class UseAccounts:
         with self._guard:
             found = self._of_users.get(name)
             if found is None:
-                above = (self.in_all,)
-                account = UseAccount(name, limits_of(name), above, self._guard, self._monotonic)
+                limits = limits_of(name)
+                account = UseAccount(name, limits, self.in_all, self._guard, self._monotonic)
                 found = self._of_users[name] = account, limits_of
         self.refresh()  # they may have changed meanwhile
         return found[0]
