@@ -92,6 +92,7 @@ def change(
     of_one_owner: bool = False,
     held: bool = False,
     needs: str | None = None,
+    shows: str = "",
 ) -> Callable[[F], F]: ...
 def change(
     method: Any = None,
@@ -101,10 +102,13 @@ def change(
     of_one_owner: bool = False,
     held: bool = False,
     needs: str | None = None,
+    shows: str = "",
 ) -> Any:
     """A call that changes something. `queues`: the names of arguments, between blanks."""
     names = tuple(queues.split())
-    facts = Facts(True, again, names, of_one_owner=of_one_owner, held=held, needs=needs)
+    facts = Facts(
+        True, again, names, of_one_owner=of_one_owner, held=held, needs=needs, shows=shows
+    )
     return _marked(method, facts)
 
 

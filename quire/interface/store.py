@@ -211,6 +211,7 @@ class Store(Protocol):
         again=True,
         queues="name",
         needs="manage queue:name, put dead_letter_of:name",
+        shows="queue",
     )
     def alter_queue(self, name: str, **changes: Unpack[QueueChanges]) -> QueueInfo:
         """Change limits and properties of a queue, online and durably; as it is then.

@@ -334,8 +334,7 @@ def _sources(check: CallCheck, right: Right | None, name: str, arguments: CallVa
 def _pairs(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
     """Queues, each with a subscription."""
     for each in _items(arguments.get(name)):
-        queue, *_ = _items(each)
-        check.queue(right, queue)
+        check.queue(right, next(iter(_items(each)), None))
 
 
 def _state(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:

@@ -39,14 +39,16 @@ Show = Callable[[UserInForce, CallValues, Any], Any]
 
 
 def _queues(user: UserInForce, arguments: CallValues, found: Any) -> Any:
-    """Reports of queues; a dead letter queue that may not be seen is not named."""
+    """Reports of queues that may be seen."""
     shown = [each for each in found if user.rights.sees(NameKind.QUEUE, each.name)]
-    return [
-        each
-        if each.dead_letter is None or user.rights.sees(NameKind.QUEUE, each.dead_letter)
-        else replace(each, dead_letter=None)
-        for each in shown
-    ]
+    return [_queue(user, arguments, each) for each in shown]
+
+
+def _queue(user: UserInForce, arguments: CallValues, found: Any) -> Any:
+    """A report of a queue; a dead letter queue that may not be seen is not named."""
+    if found.dead_letter is None or user.rights.sees(NameKind.QUEUE, found.dead_letter):
+        return found
+    return replace(found, dead_letter=None)
 
 
 def _queue_names(user: UserInForce, arguments: CallValues, found: Any) -> Any:
@@ -123,6 +125,7 @@ def _status(user: UserInForce, arguments: CallValues, found: Any) -> Any:
 
 SHOWN: Final[Mapping[str, Show]] = {
     "queues": _queues,
+    "queue": _queue,
     "queue_names": _queue_names,
     "by_queue": _by_queue,
     "aliases": _aliases,

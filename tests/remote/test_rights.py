@@ -281,6 +281,14 @@ def test_a_full_dead_letter_queue_is_not_named(owner: Store) -> None:
         assert error.value.has_remedy
 
 
+def test_an_argument_of_another_form_is_refused_by_name(filled: Store) -> None:
+    """Also where a right is looked for in it."""
+    guarded = GuardedStore(filled, User(*grants_of("get queue:*")))
+    for names in ([[]], [5], 5, "orders", [None]):
+        with pytest.raises(InvalidArgument):
+            guarded.make(ROWS["claim_for 1"], {"names": names})
+
+
 def test_what_a_transaction_has_to_do_with_is_bounded(filled: Store, limits: Limits) -> None:
     """Also names of what is not there; what it has asked for before goes on."""
     limits(MAX_NOTED_NEEDS=3)
@@ -302,6 +310,11 @@ def test_listings_show_what_may_be_seen(filled: Store) -> None:
     guarded = GuardedStore(filled, user)
     [bills] = guarded.queues()
     assert (bills.name, bills.dead_letter) == ("bills", None)
+    user.rights = GrantedRights(grants_of("admin queue:bills; admin queue:bell"))
+    assert guarded.alter_queue("bills", text="of May").dead_letter is None
+    assert guarded.admin.rename_queue("bills", "bell").dead_letter is None
+    assert guarded.admin.rename_queue("bell", "bills").dead_letter is None
+    user.rights = GrantedRights(grants_of("put queue:bills; browse state:other"))
     assert guarded.admin.queue_names() == ["bills"]
     assert guarded.admin.aliases() == {}
     assert guarded.cron.list() == []

@@ -51,7 +51,7 @@ class Admin(Subject, path="admin"):
         Of many queues this costs a small part of what `Store.queues` does. Raises InvalidArgument.
         """
 
-    @change(queues="old new", needs="admin queue:old, admin new_queue:new")
+    @change(queues="old new", needs="admin queue:old, admin new_queue:new", shows="queue")
     def rename_queue(self, old: str, new: str) -> QueueInfo:
         """Give a queue another name, online and durably; as it is then.
 
