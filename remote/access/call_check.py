@@ -179,7 +179,10 @@ class CallCheck:
         if name is not None:
             called = _text(name)  # perhaps no queue's: who answers finds that out
             own = self.names.own_name(called)
-            self.need(right, NameKind.QUEUE, called if own is None else own)
+            self._require(
+                Need(right, NameKind.QUEUE, called if own is None else own),
+                lambda need: not_allowed(need._replace(name=called)),  # and not by its own name
+            )
 
     def source(self, right: Right | None, source: object) -> str:
         """Require a right on a source's queue, or on all queues that a pattern may name."""

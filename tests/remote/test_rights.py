@@ -237,6 +237,22 @@ def test_errors_name_nothing_that_may_not_be_seen(filled: Store) -> None:
         guarded.create_queue("taken")
 
 
+def test_a_reply_queue_s_alias_tells_nothing_of_its_queue(filled: Store) -> None:
+    """The refusal names what the user has said, as it does where there is no such queue."""
+    filled.create_queue("secret")
+    filled.admin.create_alias("way", "secret")
+    guarded = GuardedStore(filled, User(*grants_of("put queue:bills; manage schedule:*")))
+    answers = set()
+    for name in ("way", "nothing", "secret"):
+        with pytest.raises(NotAllowed) as error:
+            guarded.put("bills", b"x", reply_to=name)
+        with pytest.raises(NotAllowed) as again:
+            guarded.cron.create("mine", "bills", "@daily", reply_to=name)
+        assert str(error.value) == str(again.value)
+        answers.add(str(error.value).replace(name, "?"))
+    assert len(answers) == 1
+
+
 def test_errors_that_are_no_refusal_name_nothing_that_may_not_be_seen(filled: Store) -> None:
     """A dead-letter queue, who gives it letters, a schedule; what the user says himself is told."""
     filled.create_queue("secret", schema="id bigint")
