@@ -120,7 +120,8 @@ def _status(user: UserInForce, arguments: CallValues, found: Any) -> Any:
     if user.rights.allows(WHOLE_STORE):
         return found
     users = found["sharing"]["limits"]["users"]
-    return {"sharing": {"limits": {"users": {user.name: users[user.name]}}}}
+    own = {name: use for name, use in users.items() if name == user.name}
+    return {"sharing": {"limits": {"users": own}}}
 
 
 SHOWN: Final[Mapping[str, Show]] = {

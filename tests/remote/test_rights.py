@@ -300,7 +300,8 @@ def test_a_full_dead_letter_queue_is_not_named(owner: Store) -> None:
 def test_an_argument_of_another_form_is_refused_by_name(filled: Store) -> None:
     """Also where a right is looked for in it."""
     guarded = GuardedStore(filled, User(*grants_of("get queue:*")))
-    for names in ([[]], [5], 5, "orders", [None]):
+    wrong: list[Any] = [[[]], [5], 5, "orders", [None]]
+    for names in wrong:
         with pytest.raises(InvalidArgument):
             guarded.make(ROWS["claim_for 1"], {"names": names})
 
