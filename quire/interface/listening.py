@@ -564,8 +564,12 @@ def listed(values: dict[str, bytes]) -> list[ListenerInfo]:
 def remove_place(store: Tells, name: str) -> bool:
     """Remove a durable registration; whether it was there."""
     key = check_name(name, "listener")
-    with store.transaction() as txn:
-        found = txn.get_value(STATE, key)
-        if found is not None:
-            txn.set_value(STATE, key, None)
-    return found is not None
+    while True:
+        try:
+            with store.transaction() as txn:
+                found = txn.get_value(STATE, key)
+                if found is not None:
+                    txn.set_value(STATE, key, None)
+        except StateConflict:  # its listener has noted its place meanwhile
+            continue
+        return found is not None

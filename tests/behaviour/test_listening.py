@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from quire.errors import (
     StoreClosed,
     SubscriptionNotFound,
 )
+from quire.interface.listening import remove_place
 from quire.limits import LISTENED_SECONDS
 from tests.behaviour.forms import WITH_CALLBACKS, AnyStore, Clock
 from tests.kit.limits import Limits
@@ -832,6 +834,41 @@ def test_one_listens_under_a_name(store: AnyStore, work: str) -> None:
     assert len(told(second, 1)) == 1
     with pytest.raises(StateConflict):
         second.get(0)
+
+
+class NotedMeanwhile:
+    """A store in which a listener notes its place once, as a transaction has read that."""
+
+    def __init__(self, store: AnyStore, listener: Any) -> None:
+        self.store = store
+        self.listener = listener
+        self.reads = 0
+
+    @contextmanager
+    def transaction(self) -> Iterator[NotedMeanwhile]:
+        with self.store.transaction() as self.txn:
+            yield self
+
+    def get_value(self, name: str, key: str) -> bytes | None:
+        self.reads += 1
+        value = self.txn.get_value(name, key)
+        if self.reads == 1:
+            assert silent(self.listener)  # what it was told before is done with
+        return value
+
+    def set_value(self, name: str, key: str, value: bytes | None) -> None:
+        self.txn.set_value(name, key, value)
+
+
+def test_a_removal_goes_through_beside_who_listens(store: AnyStore, work: str) -> None:
+    """A place that is noted at the same moment makes it begin again, and is gone with it."""
+    listener = store.listeners.add(work, name="me")
+    store.put(work, b"1")
+    told(listener, 1)
+    beside: Any = NotedMeanwhile(store, listener)
+    assert remove_place(beside, "me")
+    assert beside.reads == 2
+    assert store.listeners.list() == []
 
 
 def test_a_name_of_something_else(store: AnyStore, work: str) -> None:
