@@ -7,11 +7,14 @@
 
 from __future__ import annotations
 
+import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from msgspec import Struct
+
 from quire.arguments import check_seconds
-from quire.errors import InvalidArgument, StateConflict
+from quire.errors import InvalidArgument, StateConflict, TransactionClosed
 from quire.interface.transaction import Transaction
 from quire.libraries import np, pa
 from quire.moments import Duration
@@ -31,6 +34,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+class _Part(Struct):
+    """Some of what is pending. Each part has half as many rows as the one before, or fewer: so many
+    small puts are sorted a few times each, not each time all of them.
+    """
+
+    rows: KeyedRows
+    run: KeyedRun | None = None  # of them, once they were looked for
+
+
 class KeyedChanges:
     """The rows of a keyed state in one transaction: made by `KeyedState.within`, a `with` block.
 
@@ -45,17 +57,27 @@ class KeyedChanges:
     def __init__(self, reader: KeyedReader, txn: Transaction) -> None:
         self._reader = reader
         self._txn = txn
+        self._parts: list[_Part] = []  # what is pending, the newest last
+        self._ended = False
         value = txn.get_value(reader.values, VERSION)
         self._manifest = reader.manifest()
         self._layout = layout_by(self._manifest)
         if version_of(value) != self._manifest.version:
             raise StateConflict(
                 f"keyed state {reader.name!r} was changed while this transaction began to read it, "
-                "or is changed twice by it: roll back and begin again, with one `within` block"
+                "or is changed twice by it, or is in another store: roll back and begin again, "
+                "with one `within` block"
             )
-        self._pending: KeyedRows | None = None
-        self._run: KeyedRun | None = None  # of what is pending, once it was looked for
-        self._ended = False
+
+    def __del__(self) -> None:
+        if not self._ended and self._parts:
+            warnings.warn(
+                f"changes of keyed state {self._reader.name!r} were dropped before the end of "
+                "their block, and are in no transaction: use a with block, or call end()",
+                ResourceWarning,
+                source=self,
+                stacklevel=2,
+            )
 
     def get(self, keys: Any) -> pa.RecordBatch:
         """Return the rows of these keys that there are, in the order of the keys.
@@ -64,10 +86,8 @@ class KeyedChanges:
         or an array of its values, too. Raises InvalidArgument, StateConflict, StoreCorrupt.
         """
         self._check_open()
-        if self._run is None and self._pending is not None:
-            self._run = self._pending_run(self._pending)
         columns = keys_of(self._reader.name, self._layout, keys)
-        found, self._manifest = self._reader.find(self._manifest, columns, self._run)
+        found, self._manifest = self._reader.find(self._manifest, columns, self._runs())
         return found
 
     def put(self, rows: Any, ttl: Duration | None = None) -> None:
@@ -86,7 +106,7 @@ class KeyedChanges:
         if ttl is not None:
             ttl_us = int(check_seconds(ttl) * 1_000_000)
         if ttl_us is not None:
-            expires = self._reader.env.now_us() + ttl_us
+            expires = min(NEVER, self._reader.env.now_us() + ttl_us)
         self._add(batch, np.full(len(batch), expires, np.int64), deleted=False)
 
     def delete(self, keys: Any) -> None:
@@ -102,14 +122,25 @@ class KeyedChanges:
         """Write what was changed into the transaction: what the end of the block does."""
         self._check_open()
         self._ended = True
-        if self._pending is not None:
-            version = self._manifest.version + 1
-            size, count = self._size_of(self._pending), len(self._pending.hashes)
-            made = self._reader.files.new_run(self._layout, size, count)
-            made.add(self._pending)
+        parts, self._parts = self._parts, []
+        if not parts or self._txn.state == "rolled back":
+            return
+        if self._txn.state != "open":
+            raise TransactionClosed(
+                f"the transaction is {self._txn.state}, and the changes of keyed state "
+                f"{self._reader.name!r} are not in it: let the `within` block end before"
+            )
+        rows = newest_of([part.rows for part in reversed(parts)], self._layout.key_columns)
+        version = self._manifest.version + 1
+        made = self._reader.files.new_run(self._layout, self._size_of(rows), len(rows.hashes))
+        try:
+            made.add(rows)
             info = made.finish()
             self._txn.set_value(self._reader.values, VERSION, b"%d" % version)
-            made.put(self._txn, info, version, version)
+        except BaseException:
+            made.abort()
+            raise
+        made.put(self._txn, info, version, version)
 
     def _add(self, batch: pa.RecordBatch, expires: NDArray[np.int64], *, deleted: bool) -> None:
         if not len(batch):
@@ -117,20 +148,28 @@ class KeyedChanges:
         hashes = hashes_of(batch.columns[: self._layout.key_columns])
         rows = KeyedRows(hashes, expires, np.full(len(batch), deleted, np.bool_), batch)
         backwards = rows.take(np.arange(len(batch) - 1, -1, -1))  # the later ones are the newer
-        before = [] if self._pending is None else [self._pending]
-        size = batch.nbytes + sum(each.batch.nbytes for each in before)
+        parts, key_columns = self._parts, self._layout.key_columns
+        size = batch.nbytes + sum(part.rows.batch.nbytes for part in parts)
         if size > MAX_PENDING_BYTES:
             raise InvalidArgument(
                 f"the changes of keyed state {self._reader.name!r} in one transaction would take "
                 f"{size} bytes: at most {MAX_PENDING_BYTES}; commit, and go on in another one"
             )
-        self._pending = newest_of([backwards, *before], self._layout.key_columns)
-        self._run = None
+        parts.append(_Part(newest_of([backwards], key_columns)))
+        while len(parts) > 1 and len(parts[-2].rows.hashes) < 2 * len(parts[-1].rows.hashes):
+            newer, older = parts.pop(), parts.pop()
+            parts.append(_Part(newest_of([newer.rows, older.rows], key_columns)))
 
     def _size_of(self, rows: KeyedRows) -> int:
         return int(rows.batch.nbytes) + len(rows.hashes) * self._layout.row_bytes
 
-    def _pending_run(self, rows: KeyedRows) -> KeyedRun:
+    def _runs(self) -> list[KeyedRun]:
+        for part in self._parts:
+            if part.run is None:
+                part.run = self._run_of(part.rows)
+        return [part.run for part in reversed(self._parts) if part.run is not None]
+
+    def _run_of(self, rows: KeyedRows) -> KeyedRun:
         data = bytearray()
         size = self._size_of(rows)
         writer = RunWriter(data.extend, self._layout, 0, size, len(rows.hashes))

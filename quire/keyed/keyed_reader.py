@@ -44,6 +44,10 @@ class KeyedStore(TransactionSource[Transaction], RunStore, Protocol):
     def create_queue(self) -> Callable[..., QueueInfo]:
         """Makes a queue."""
 
+    @property
+    def queue(self) -> Callable[[str], QueueInfo]:
+        """Tells of a queue."""
+
     def drop_queue(self, name: str) -> None:
         """Remove one."""
 
@@ -71,14 +75,14 @@ class KeyedReader:
         self,
         manifest: KeyedManifest,
         keys: Sequence[pa.Array],
-        own: KeyedRun | None = None,
+        own: Sequence[KeyedRun] = (),
         *,
         is_latest: bool = False,
     ) -> tuple[pa.RecordBatch, KeyedManifest]:
         """Return the rows of the keys, in their order, and the manifest that they are by.
 
         That is another one where a merge was faster; with `is_latest` also where rows were changed
-        meanwhile. `own`: a run that is newer than those of the manifest. Raises StateConflict,
+        meanwhile. `own`: runs that are newer than those of the manifest. Raises StateConflict,
         StoreCorrupt.
         """
         hashes = hashes_of(keys)
@@ -125,7 +129,7 @@ class KeyedReader:
         manifest: KeyedManifest,
         keys: Sequence[pa.Array],
         hashes: NDArray[np.uint64],
-        own: KeyedRun | None,
+        own: Sequence[KeyedRun],
     ) -> pa.RecordBatch:
         layout = layout_by(manifest)
         wanted = np.arange(len(hashes))
@@ -148,9 +152,8 @@ class KeyedReader:
         alive = rows.living_at(self.env.now_us())[order]
         return shown(layout, rows.batch.take(pa.array(order[alive])))
 
-    def _newest_first(self, manifest: KeyedManifest, own: KeyedRun | None) -> Iterator[KeyedRun]:
-        if own is not None:
-            yield own
+    def _newest_first(self, manifest: KeyedManifest, own: Sequence[KeyedRun]) -> Iterator[KeyedRun]:
+        yield from own
         for entry in manifest.runs:
             yield self.files.get(entry)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from quire.errors import InvalidArgument
 from quire.libraries import np, pa, pc
+
+from .limits import MAX_FOUND_BYTES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,11 +49,22 @@ def concat_rows(parts: Sequence[KeyedRows]) -> KeyedRows:
     """Join rows, of which there is one part at least."""
     if len(parts) == 1:
         return parts[0]
+    size = sum(int(part.batch.nbytes) for part in parts)
+    if size > MAX_FOUND_BYTES:
+        raise too_many_found(size)
     return KeyedRows(
         np.concatenate([part.hashes for part in parts]),
         np.concatenate([part.expires for part in parts]),
         np.concatenate([part.deleted for part in parts]),
         pa.concat_batches([part.batch for part in parts]),
+    )
+
+
+def too_many_found(size: int) -> InvalidArgument:
+    """Return the error of rows that Arrow cannot have together."""
+    return InvalidArgument(
+        f"the rows take {size} bytes: at most {MAX_FOUND_BYTES} together; ask for fewer keys at "
+        "once"
     )
 
 

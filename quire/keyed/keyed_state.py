@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from quire.definitions.row_schema import check_grows, is_part
 from quire.env import Env, OsEnv
-from quire.errors import InvalidArgument, StateConflict
+from quire.errors import InvalidArgument, QueueInUse, StateConflict
 from quire.interface.transaction import Transaction
 from quire.libraries import pa
 from quire.limits import MAX_CAPACITY_BYTES
@@ -21,7 +21,7 @@ from quire.moments import Duration
 from .keyed_changes import KeyedChanges
 from .keyed_reader import KeyedReader, KeyedStore, layout_by, shown
 from .limits import MAX_RUNS, MERGE_WAIT_SECONDS, MERGED_RUNS
-from .manifest import DEFINITION, PREFIX, KeyedDefinition, KeyedManifest, RunEntry
+from .manifest import DEFINITION, PREFIX, VERSION, KeyedDefinition, KeyedManifest, RunEntry
 from .row_arguments import check_keyed_name, definition_of, keys_of
 from .run_files import RunGone, ltds_directory
 from .run_merge import due_merge, living, merged_rows
@@ -136,7 +136,13 @@ class KeyedState:
             return True
 
     def drop(self) -> None:
-        """Remove the state with all its rows."""
+        """Remove the state with all its rows. Raises QueueInUse, KeyHeld: then it is as it was."""
+        queue = self._store.queue(self._reader.files.queue)
+        if queue.open_transactions:
+            raise QueueInUse(
+                f"{queue.open_transactions} open transactions change keyed state {self.name!r}, or "
+                "merge it: end them first (store.admin.transactions() lists them)"
+            )
         self._store.states.drop(self._reader.values)
         self._store.drop_queue(self._reader.files.queue)
 
@@ -205,7 +211,7 @@ def open_state(
     )
     while True:
         with suppress(StateConflict):  # somebody else opens it, too
-            _define(store, name, wanted)
+            _define(store, name, wanted, env or OsEnv())
             return state
 
 
@@ -218,7 +224,7 @@ def _check_files(store: KeyedStore, env: Env) -> None:
         )
 
 
-def _define(store: KeyedStore, name: str, wanted: KeyedDefinition) -> None:
+def _define(store: KeyedStore, name: str, wanted: KeyedDefinition, env: Env) -> None:
     with store.transaction() as txn:
         value = txn.get_value(PREFIX + name, DEFINITION)
         if value is not None:
@@ -230,6 +236,9 @@ def _define(store: KeyedStore, name: str, wanted: KeyedDefinition) -> None:
         else:  # what is in the queue, one that was dropped half way has left
             while txn.get_many(PREFIX + name):
                 pass
+            # Not that of an earlier state of the name: who has begun to change it is refused.
+            first = env.random_u64() >> 32
+            txn.set_value(PREFIX + name, VERSION, b"%d" % first)
         txn.set_value(PREFIX + name, DEFINITION, wanted.value())
 
 

@@ -45,6 +45,16 @@ MAX_PENDING_BYTES: Final = 64 << 20
 # Runs that are messages are kept in memory once they were read, the latest ones.
 CACHED_RUN_BYTES: Final = 32 << 20
 
+# The key columns of a state: their number is a byte of a run's trailer.
+MAX_KEY_COLUMNS: Final = 255
+
+# Rows that are found together: the places of texts in a column of Arrow have 32 bits.
+MAX_FOUND_BYTES: Final = (1 << 31) - 1
+
+# Texts of so many bytes and more, on average, are gathered one by one, shorter ones byte by byte:
+# that is faster for them, and takes 24 times their bytes for a moment.
+LONG_TEXT_BYTES: Final = 64
+
 # How long a merge waits for another one of the same runs, in seconds.
 MERGE_WAIT_SECONDS: Final = 3600.0
 

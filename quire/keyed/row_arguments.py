@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from quire.arguments import check_name, check_seconds
-from quire.definitions.row_schema import check_schema, schema_of_words, words_of
+from quire.definitions.row_schema import META, check_schema, schema_of_words, words_of
 from quire.errors import InvalidArgument
 from quire.libraries import pa
 from quire.moments import Duration
 from quire.rows.row_input import rows_of
 
 from .key_hash import is_text
-from .limits import MAX_KEYED_NAME
+from .limits import MAX_KEY_COLUMNS, MAX_KEYED_NAME
 from .manifest import KeyedDefinition
 from .row_layout import RowLayout
 
@@ -34,12 +34,22 @@ def definition_of(
 ) -> KeyedDefinition:
     """Return what the arguments of an opening say. Raises InvalidArgument."""
     words = check_schema("schema", schema)
-    names = [key] if isinstance(key, str) else list(key)
+    names = [key] if isinstance(key, str) else key
+    if not isinstance(names, (list, tuple)):
+        raise InvalidArgument(
+            f"keyed state {name!r}: the key {key!r:.100}: give the name of a column, or a list"
+        )
+    names = list(names)
     fields = list(schema_of_words(words or ""))
     if not names or [field.name for field in fields[: len(names)]] != names:
         raise InvalidArgument(
             f"keyed state {name!r}: the key {names!r} is not the schema's first columns: put them "
             "first, in this order"
+        )
+    if len(names) > MAX_KEY_COLUMNS:
+        raise InvalidArgument(
+            f"keyed state {name!r}: a key of {len(names)} columns: at most {MAX_KEY_COLUMNS}; join "
+            "some of them to one"
         )
     for number, field in enumerate(fields):
         _check_type(name, field, is_key=number < len(names))
@@ -77,7 +87,12 @@ def keys_of(name: str, layout: RowLayout, keys: Any) -> list[pa.Array]:
         source = pa.table([keys], names)
     elif len(names) == 1 and isinstance(keys, pa.Array):
         source = pa.RecordBatch.from_arrays([keys], names)
-    elif isinstance(keys, (list, tuple)):
+    elif isinstance(keys, (str, bytes, Mapping)) or not isinstance(keys, Iterable):
+        raise InvalidArgument(
+            f"keys of keyed state {name!r}: give a list of them, an array, or a table with the "
+            f"columns {', '.join(names)}; not {type(keys).__name__}"
+        )
+    elif not hasattr(keys, "columns"):  # no DataFrame
         source = [_key_row(names, each) for each in keys]
     found = [rows.batch for rows in rows_of(layout.key_words, source)]
     if not found:
@@ -86,7 +101,9 @@ def keys_of(name: str, layout: RowLayout, keys: Any) -> list[pa.Array]:
 
 
 def _key_row(names: Sequence[str], key: Any) -> Any:
-    if isinstance(key, dict):
+    if isinstance(key, Mapping):
+        if set(key) != set(names):
+            raise InvalidArgument(f"the key {key!r:.100}: give the columns {', '.join(names)}")
         return key
     values = key if len(names) > 1 and isinstance(key, tuple) else (key,)
     if len(values) != len(names):
@@ -96,6 +113,7 @@ def _key_row(names: Sequence[str], key: Any) -> Any:
 
 def batch_of(layout: RowLayout, rows: Any) -> pa.RecordBatch | None:
     """Return rows that a caller gives; None: there are none. Raises InvalidArgument."""
+    _check_names(layout, rows)
     parts = rows_of(layout.words, rows)
     if any(part.headers.columns() for part in parts):
         raise InvalidArgument("rows of a keyed state have no column '_meta': leave it out")
@@ -104,3 +122,17 @@ def batch_of(layout: RowLayout, rows: Any) -> pa.RecordBatch | None:
     found = [part.batch for part in parts]
     batch = pa.concat_batches(found) if len(found) > 1 else found[0]
     return pa.RecordBatch.from_arrays(batch.columns, schema=layout.schema)
+
+
+def _check_names(layout: RowLayout, rows: Any) -> None:
+    names: Iterable[Any] = ()
+    if isinstance(rows, (pa.RecordBatch, pa.Table)):
+        names = rows.schema.names
+    elif isinstance(rows, (list, tuple)):
+        names = dict.fromkeys(name for row in rows if isinstance(row, Mapping) for name in row)
+    for name in names:
+        if name != META and name not in layout.schema.names:
+            raise InvalidArgument(
+                f"column {name!r:.100} is none of the keyed state's, which are {layout.words}: "
+                "drop it, or add it by opening the state with it"
+            )

@@ -11,7 +11,8 @@ from quire.libraries import np, pa, pc
 
 from .format import DELETED, row_type
 from .key_hash import binary_of, fixed_bytes, joined_texts, width_of
-from .keyed_rows import KeyedRows
+from .keyed_rows import KeyedRows, too_many_found
+from .limits import LONG_TEXT_BYTES, MAX_FOUND_BYTES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -142,9 +143,14 @@ def _text_column(
 ) -> pa.Array:
     ends = np.cumsum(lengths)
     offsets = np.zeros(len(lengths) + 1, np.int32)
+    if len(ends) and ends[-1] > MAX_FOUND_BYTES:
+        raise too_many_found(int(ends[-1]))
     offsets[1:] = ends
     if len(starts) and (starts[1:] == starts[:-1] + lengths[:-1]).all():  # they lie together
         found = data[starts[0] : starts[0] + ends[-1]]
+    elif len(starts) and ends[-1] >= LONG_TEXT_BYTES * len(starts):
+        view, places = memoryview(data), zip(starts.tolist(), lengths.tolist(), strict=True)
+        found = np.frombuffer(b"".join([view[at : at + size] for at, size in places]), np.uint8)
     elif len(starts):
         total = int(ends[-1])
         found = data[np.repeat(starts - (ends - lengths), lengths) + np.arange(total)]

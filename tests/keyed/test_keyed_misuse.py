@@ -1,0 +1,249 @@
+"""Keyed states in a new user's hands: odd arguments, blocks that end otherwise, drops amid use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import quire
+from quire import keyed
+from quire.errors import (
+    DiskFull,
+    InvalidArgument,
+    NotFound,
+    QueueInUse,
+    StateConflict,
+    TransactionClosed,
+)
+from quire.ltds import list_ids
+from quire.testing import SimEnv
+from tests.kit.limits import Limits
+
+PATH = "/store"
+SMALL: dict[str, Any] = {"segment_bytes": 64 << 10, "grow_bytes": 64 << 10}
+LONG = 1e300  # seconds
+
+
+@pytest.fixture
+def env(rng: Random) -> SimEnv:
+    """A machine."""
+    return SimEnv(rng.randrange(1 << 32))
+
+
+@pytest.fixture
+def store(env: SimEnv) -> Iterator[quire.Store]:
+    """A store of it."""
+    with quire.open(PATH, env=env, background=False, **SMALL) as store:
+        yield store
+
+
+@pytest.fixture
+def state(store: quire.Store, env: SimEnv) -> keyed.KeyedState:
+    """A state of numbers by name."""
+    return keyed.open_state(store, "seen", "name", "name string, size bigint", env=env)
+
+
+def row(name: str, size: int = 1) -> list[dict[str, Any]]:
+    """One row."""
+    return [{"name": name, "size": size}]
+
+
+def put(store: quire.Store, state: keyed.KeyedState, *rows: Any, ttl: float | None = None) -> None:
+    """Put rows with one transaction."""
+    with store.transaction() as txn, state.within(txn) as changes:
+        for each in rows:
+            changes.put(each, ttl)
+
+
+def test_times_beyond_all_clocks_are_for_ever(
+    store: quire.Store, env: SimEnv, state: keyed.KeyedState
+) -> None:
+    """Of a put, and of a state."""
+    put(store, state, row("ada"), ttl=LONG)
+    other = keyed.open_state(store, "other", "name", "name string, size bigint", LONG, env)
+    put(store, other, row("bob"))
+    env.advance(1e9)
+    assert state.get(["ada"]).num_rows == other.get(["bob"]).num_rows == 1
+
+
+def test_keys_in_many_forms(store: quire.Store, state: keyed.KeyedState) -> None:
+    """Whatever has keys one by one; text alone is not meant."""
+    odd = ["", "\0", "a\0", "a", "\u00e9", "e\u0301", "x" * 10_000]
+    put(store, state, [*row("a", 9), *({"name": name, "size": len(name)} for name in odd)])
+    for keys in (odd, tuple(odd), iter(odd), dict.fromkeys(odd).keys(), pa.array(odd)):
+        assert state.get(keys).column("size").to_pylist() == [len(name) for name in odd]
+    assert state.get(np.array(["a", "b"])).num_rows == state.get([{"name": "a"}]).num_rows == 1
+    assert state.get([]).num_rows == 0
+    for bad in ("a", b"a", {"name": "a"}, None, 5):
+        with pytest.raises(InvalidArgument, match="give a list of them"):
+            state.get(bad)
+    with pytest.raises(InvalidArgument, match="give the columns name"):
+        state.get([{"name": "a", "size": 1}])
+
+
+def test_columns_that_a_state_has_not_are_told(store: quire.Store, state: keyed.KeyedState) -> None:
+    """In words of keyed states."""
+    for rows in ([{"name": "a", "more": 1}], pa.table({"name": ["a"], "more": [1]})):
+        with pytest.raises(InvalidArgument, match="by opening the state with it"):
+            put(store, state, rows)
+
+
+def test_keys_that_no_state_can_have(store: quire.Store, env: SimEnv) -> None:
+    """They are refused before anything is made."""
+    names = [f"c{number}" for number in range(256)]
+    schema = ", ".join(f"{name} int" for name in names)
+    with pytest.raises(InvalidArgument, match="at most 255"):
+        keyed.open_state(store, "wide", names, schema, env=env)
+    key: Any = 5
+    with pytest.raises(InvalidArgument, match="the name of a column, or a list"):
+        keyed.open_state(store, "wide", key, schema, env=env)
+    assert store.queues() == []
+    wide = keyed.open_state(store, "wide", names[:255], schema, env=env)
+    put(store, wide, [dict.fromkeys(names, 1)])
+    assert wide.get([(1,) * 255]).num_rows == 1
+
+
+@pytest.mark.parametrize("ends", ["commit", "prepare", "rollback"])
+def test_a_transaction_that_ends_in_the_block(
+    store: quire.Store, state: keyed.KeyedState, ends: str
+) -> None:
+    """It has not got the rows, which the end of the block says unless it is rolled back."""
+    txn = store.transaction()
+    told = pytest.raises(TransactionClosed, match="let the `within` block end before")
+    with nullcontext() if ends == "rollback" else told, state.within(txn) as rows:
+        rows.put(row("ada"))
+        if ends == "prepare":
+            txn.prepare("xid")
+        else:
+            getattr(txn, ends)()
+    if ends == "prepare":
+        store.prepared.commit("xid")
+    assert state.get(["ada"]).num_rows == 0
+    put(store, state, row("ada"))
+    assert state.get(["ada"]).num_rows == 1
+
+
+def test_changes_whose_block_never_ends_are_told(
+    store: quire.Store, state: keyed.KeyedState
+) -> None:
+    """A warning names the state."""
+    with store.transaction() as txn:
+        changes = [state.within(txn)]
+        changes[0].put(row("ada"))
+        with pytest.warns(ResourceWarning, match="'seen' were dropped"):
+            changes.clear()
+
+
+def test_an_error_in_the_block_drops_its_changes(
+    store: quire.Store, state: keyed.KeyedState
+) -> None:
+    """All of them, also if the transaction goes on; one that is caught inside drops none."""
+    with store.transaction() as txn:
+        with suppress(KeyboardInterrupt), state.within(txn) as rows:
+            rows.put(row("ada"))
+            raise KeyboardInterrupt
+        with state.within(txn) as rows:
+            rows.put(row("bob"))
+            with suppress(InvalidArgument):
+                rows.put([*row("cleo"), {"name": None}])
+            rows.put(row("dora"))
+    assert state.get(["ada", "bob", "cleo", "dora"]).column("name").to_pylist() == ["bob", "dora"]
+
+
+def test_a_state_made_anew_is_another_one(store: quire.Store, env: SimEnv) -> None:
+    """Who has begun to change the one before is refused, and changes nothing of it."""
+    before = keyed.open_state(store, "again", "name", "name string, size bigint", env=env)
+    txn = store.transaction()
+    rows = before.within(txn)
+    rows.put(row("ada"))
+    before.drop()
+    after = keyed.open_state(store, "again", "number", "number bigint", env=env)
+    rows.end()
+    with pytest.raises(StateConflict):
+        txn.commit()
+    assert after.runs() == ()
+    put(store, after, [{"number": 1}])
+    assert after.get([1]).num_rows == 1
+
+
+def test_a_drop_amid_changes_leaves_all_rows(store: quire.Store, state: keyed.KeyedState) -> None:
+    """It is refused as a whole, and goes when they have ended."""
+    put(store, state, row("ada"))
+    with store.transaction() as txn:
+        with state.within(txn) as rows:
+            rows.put(row("bob"))
+        with pytest.raises(QueueInUse, match="'seen'"):
+            state.drop()
+    assert state.get(["ada", "bob"]).num_rows == 2
+    state.drop()
+    with pytest.raises(NotFound):
+        state.get(["ada"])
+
+
+def test_a_transaction_of_another_store_is_refused(
+    store: quire.Store, env: SimEnv, state: keyed.KeyedState
+) -> None:
+    """The rows go to neither."""
+    with quire.open("/other", env=env, background=False, **SMALL) as other:
+        its = keyed.open_state(other, "seen", "name", "name string, size bigint", env=env)
+        with pytest.raises(StateConflict, match="in another store"), other.transaction() as txn:
+            state.within(txn)
+        assert its.runs() == state.runs() == ()
+
+
+def test_small_puts_are_sorted_a_few_times_each(
+    rng: Random, store: quire.Store, state: keyed.KeyedState
+) -> None:
+    """What is pending are few parts, and reads as one: the later put of a key counts."""
+    expected: dict[str, int] = {}
+    with store.transaction() as txn, state.within(txn) as rows:
+        for number in range(300):
+            name = f"n{rng.randrange(120)}"
+            if rng.random() < 0.2:
+                rows.delete([name])
+                expected.pop(name, None)
+            else:
+                rows.put(row(name, number))
+                expected[name] = number
+            if number % 7 == 0:
+                names = [f"n{each}" for each in range(120)]
+                found = {each["name"]: each["size"] for each in rows.get(names).to_pylist()}
+                assert found == expected
+        assert len(rows._parts) <= 9
+    assert {r["name"]: r["size"] for b in state.rows() for r in b.to_pylist()} == expected
+
+
+def test_more_than_arrow_takes_is_told(
+    store: quire.Store, env: SimEnv, limits: Limits, small_runs: None
+) -> None:
+    """Before it is gathered; fewer keys are found."""
+    texts = keyed.open_state(store, "texts", "key", "key bigint, text string", env=env)
+    put(store, texts, [{"key": key, "text": "long " * 40} for key in range(40)])
+    limits(MAX_FOUND_BYTES=5000)
+    with pytest.raises(InvalidArgument, match="fewer keys at once"):
+        texts.get(range(40))
+    assert texts.get(range(5)).column("text").to_pylist() == ["long " * 40] * 5
+
+
+def test_a_run_that_the_disk_has_no_room_for_leaves_no_file(
+    store: quire.Store, env: SimEnv, state: keyed.KeyedState, small_runs: None
+) -> None:
+    """The transaction is open after it, and what was there is there."""
+    put(store, state, row("ada"))
+    files = list_ids(env, f"{PATH}/ltds")
+    env.capacity_bytes = env.disk.used_pages() * 4096 + 16_384
+    with store.transaction() as txn:
+        rows = state.within(txn)
+        rows.put([{"name": f"{number} " * 40, "size": 1} for number in range(300)])
+        with pytest.raises(DiskFull):
+            rows.end()
+        txn.rollback()
+    assert list_ids(env, f"{PATH}/ltds") == files
+    env.capacity_bytes = None
+    assert state.get(["ada"]).num_rows == 1
