@@ -149,7 +149,7 @@ def _text_column(
     if len(starts) and (starts[1:] == starts[:-1] + lengths[:-1]).all():  # they lie together
         found = data[starts[0] : starts[0] + ends[-1]]
     elif len(starts) and ends[-1] >= LONG_TEXT_BYTES * len(starts):
-        view, places = memoryview(data), zip(starts.tolist(), lengths.tolist(), strict=True)
+        view, places = data.data, zip(starts.tolist(), lengths.tolist(), strict=True)
         found = np.frombuffer(b"".join([view[at : at + size] for at, size in places]), np.uint8)
     elif len(starts):
         total = int(ends[-1])
