@@ -1,16 +1,22 @@
-"""What all tests of keyed states share: small runs."""
+"""What all tests of keyed states share: a store on a simulated machine, and small runs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
 
+import quire
+from quire.testing import SimEnv
 from tests.kit.folded_state import stores_are_folded
 from tests.kit.limits import Limits
 
 __all__ = ["stores_are_folded"]
 
+PATH = "/store"
+SMALL: dict[str, Any] = {"segment_bytes": 64 << 10, "grow_bytes": 64 << 10}
 SMALL_RUNS: dict[str, Any] = {
     "MAX_RUNS": 3,
     "MERGED_RUNS": 2,
@@ -29,3 +35,16 @@ SMALL_RUNS: dict[str, Any] = {
 def small_runs(limits: Limits) -> None:
     """See SMALL_RUNS."""
     limits(**SMALL_RUNS)
+
+
+@pytest.fixture
+def env(rng: Random) -> SimEnv:
+    """A machine."""
+    return SimEnv(rng.randrange(1 << 32))
+
+
+@pytest.fixture
+def store(env: SimEnv) -> Iterator[quire.Store]:
+    """A store of it."""
+    with quire.open(PATH, env=env, background=False, **SMALL) as store:
+        yield store

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from random import Random
 from typing import Any
@@ -23,24 +22,10 @@ from quire.errors import (
 )
 from quire.ltds import list_ids
 from quire.testing import SimEnv
+from tests.keyed.conftest import PATH, SMALL
 from tests.kit.limits import Limits
 
-PATH = "/store"
-SMALL: dict[str, Any] = {"segment_bytes": 64 << 10, "grow_bytes": 64 << 10}
 LONG = 1e300  # seconds
-
-
-@pytest.fixture
-def env(rng: Random) -> SimEnv:
-    """A machine."""
-    return SimEnv(rng.randrange(1 << 32))
-
-
-@pytest.fixture
-def store(env: SimEnv) -> Iterator[quire.Store]:
-    """A store of it."""
-    with quire.open(PATH, env=env, background=False, **SMALL) as store:
-        yield store
 
 
 @pytest.fixture

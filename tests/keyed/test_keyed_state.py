@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -16,25 +15,11 @@ from quire.keyed import keyed_changes, run_merge
 from quire.keyed.keyed_rows import KeyedRows, newest_of
 from quire.ltds import list_ids, path_of
 from quire.testing import SimEnv
+from tests.keyed.conftest import PATH, SMALL
 from tests.kit.limits import Limits
 
-PATH = "/store"
-SMALL: dict[str, Any] = {"segment_bytes": 64 << 10, "grow_bytes": 64 << 10}
 SCHEMA = "shop int, customer string, total bigint, note binary"
 Key = tuple[int, str]
-
-
-@pytest.fixture
-def env(rng: Random) -> SimEnv:
-    """A machine."""
-    return SimEnv(rng.randrange(1 << 32))
-
-
-@pytest.fixture
-def store(env: SimEnv) -> Iterator[quire.Store]:
-    """A store of it."""
-    with quire.open(PATH, env=env, background=False, **SMALL) as store:
-        yield store
 
 
 def sums(store: quire.Store, env: SimEnv, **options: Any) -> keyed.KeyedState:
