@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class _Part(Struct):
+class _ChangedRows(Struct):
     """Some of what is pending. Each part has half as many rows as the one before, or fewer: so many
     small puts are sorted a few times each, not each time all of them.
     """
@@ -57,7 +57,7 @@ class KeyedChanges:
     def __init__(self, reader: KeyedReader, txn: Transaction) -> None:
         self._reader = reader
         self._txn = txn
-        self._parts: list[_Part] = []  # what is pending, the newest last
+        self._parts: list[_ChangedRows] = []  # what is pending, the newest last
         self._ended = False
         value = txn.get_value(reader.values, VERSION)
         self._manifest = reader.manifest()
@@ -155,10 +155,10 @@ class KeyedChanges:
                 f"the changes of keyed state {self._reader.name!r} in one transaction would take "
                 f"{size} bytes: at most {MAX_PENDING_BYTES}; commit, and go on in another one"
             )
-        parts.append(_Part(newest_of([backwards], key_columns)))
+        parts.append(_ChangedRows(newest_of([backwards], key_columns)))
         while len(parts) > 1 and len(parts[-2].rows.hashes) < 2 * len(parts[-1].rows.hashes):
             newer, older = parts.pop(), parts.pop()
-            parts.append(_Part(newest_of([newer.rows, older.rows], key_columns)))
+            parts.append(_ChangedRows(newest_of([newer.rows, older.rows], key_columns)))
 
     def _size_of(self, rows: KeyedRows) -> int:
         return int(rows.batch.nbytes) + len(rows.hashes) * self._layout.row_bytes
