@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from quire.definitions.row_schema import check_grows, is_part
 from quire.env import Env, OsEnv
-from quire.errors import InvalidArgument, QueueInUse, StateConflict
+from quire.errors import InvalidArgument, QueueInUse, QueueNotFound, StateConflict
 from quire.interface.transaction import Transaction
 from quire.libraries import pa
 from quire.limits import MAX_CAPACITY_BYTES
@@ -136,15 +136,20 @@ class KeyedState:
             return True
 
     def drop(self) -> None:
-        """Remove the state with all its rows. Raises QueueInUse, KeyHeld: then it is as it was."""
-        queue = self._store.queue(self._reader.files.queue)
-        if queue.open_transactions:
+        """Remove the state with all its rows. Raises NotFound, QueueInUse, KeyHeld."""
+        name, queue = self._reader.files.queue, None
+        with suppress(QueueNotFound):
+            queue = self._store.queue(name)
+        if queue is None:
+            self._reader.manifest()  # there are its values, if anything
+        elif queue.open_transactions:
             raise QueueInUse(
                 f"{queue.open_transactions} open transactions change keyed state {self.name!r}, or "
                 "merge it: end them first (store.admin.transactions() lists them)"
             )
         self._store.states.drop(self._reader.values)
-        self._store.drop_queue(self._reader.files.queue)
+        if queue is not None:
+            self._store.drop_queue(name)
 
     def _merge(self, chosen: Sequence[RunEntry], *, is_all: bool) -> None:
         reader = self._reader

@@ -118,7 +118,10 @@ class RunFiles:
     def _message(self, entry: RunEntry) -> Message:
         for found in self._store.browse(self.queue, 1, where=Template(correlation_id=entry.name)):
             return found
-        raise RunGone(f"{self.where(entry)}: its message is not there")
+        raise RunGone(
+            f"{self.where(entry)}: its message is not there (somebody may have got it, or have "
+            "purged or renamed the queue)"
+        )
 
     def _from_message(self, entry: RunEntry) -> KeyedRun:
         return run_in_memory(self._message(entry).payload, entry.id, self.where(entry))

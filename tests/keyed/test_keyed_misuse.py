@@ -17,7 +17,9 @@ from quire.errors import (
     InvalidArgument,
     NotFound,
     QueueInUse,
+    QueueNotFound,
     StateConflict,
+    StoreCorrupt,
     TransactionClosed,
 )
 from quire.ltds import list_ids
@@ -232,3 +234,32 @@ def test_a_run_that_the_disk_has_no_room_for_leaves_no_file(
     assert list_ids(env, f"{PATH}/ltds") == files
     env.capacity_bytes = None
     assert state.get(["ada"]).num_rows == 1
+
+
+@pytest.mark.parametrize("misuse", ["get", "purge", "drop"])
+def test_a_queue_that_somebody_else_has_used(
+    store: quire.Store, env: SimEnv, state: keyed.KeyedState, misuse: str
+) -> None:
+    """What is missing is told, never taken for no rows; the state can be dropped, and made anew."""
+    put(store, state, row("ada"))
+    if misuse == "get":
+        assert store.get("quire.keyed.seen") is not None
+    elif misuse == "purge":
+        store.admin.purge("quire.keyed.seen")
+    else:
+        store.drop_queue("quire.keyed.seen")
+    fresh = keyed.open_state(store, "seen", env=env)
+    told = (QueueNotFound, "quire.keyed.seen") if misuse == "drop" else (StoreCorrupt, "purged")
+    for use in (
+        lambda: fresh.get(["ada"]),
+        lambda: list(fresh.rows()),
+        lambda: fresh.merge(all=True),
+    ):
+        with pytest.raises(told[0], match=told[1]):
+            use()
+    fresh.drop()
+    assert store.states.names() == store.queues() == []
+    with pytest.raises(NotFound):
+        fresh.drop()
+    anew = keyed.open_state(store, "seen", "name", "name string, size bigint", env=env)
+    assert anew.get(["ada"]).num_rows == 0
