@@ -258,7 +258,7 @@ def test_a_queue_that_somebody_else_has_used(
         with pytest.raises(told[0], match=told[1]):
             use()
     fresh.drop()
-    assert store.states.names() == store.queues() == []
+    assert (store.states.names(), store.queues()) == ([], [])
     with pytest.raises(NotFound):
         fresh.drop()
     anew = keyed.open_state(store, "seen", "name", "name string, size bigint", env=env)
