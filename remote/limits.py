@@ -167,6 +167,7 @@ MIN_REQUEST_BYTES = 2 * SEND_AHEAD_BYTES  # less would keep a client from sendin
 LIMIT_RETRY_SECONDS = 1.0  # until a client at a limit tries again, where nobody knows
 PUTS_AHEAD_SECONDS = 1.0  # as many puts as the rate gives in that time may come at once
 MAX_LIMIT = 1e15  # a number that is no mistake
+MIN_LIMIT = 1e-3  # likewise
 WORKERS_OF_USER = 16  # threads for the long requests of one user; those that wait are beside them
 
 assert MIN_REQUEST_BYTES <= USER_REQUEST_BYTES <= USER_BYTES

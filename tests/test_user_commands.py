@@ -130,6 +130,7 @@ def test_limits_are_set_and_taken_back(user: Terminal) -> None:
     }  # fmt: skip
     assert found["limits"] == {"role:clerk": {"connections": None}, "*": {"transactions": 5}}
     assert "limits of all users: transactions=5" in user("ls")
+    assert "limits of anna: bytes=67108864, connections=10, idle_seconds=600" in user("ls")
     for wrong in ("bytes=much", "conections=1", "connections=0", "connections", "none=default"):
         user("limit", "anna", wrong, status=1)
     user("limit", "carl", "connections=1", status=1)

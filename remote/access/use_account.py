@@ -6,7 +6,8 @@ LA1. What a client begins is charged before it is begun, to its user and to all 
 LA2. Limits are those of the moment. One that was lowered ends nothing that is in use: it refuses
     what would be more.
 LA3. Puts are counted by the second: as many as the rate gives in `PUTS_AHEAD_SECONDS` may come at
-    once. A batch is taken whole, or refused whole; what it has too much the next put waits for.
+    once. A batch is taken whole, or refused whole; what it has too much the next put waits for,
+    as long as the rate of then takes.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class UseAccount:
     """The use of one user, or of all clients of a server, and its limits. Thread-safe."""
 
     __slots__ = (
-        "_above", "_chain", "_counted", "_guard", "_monotonic", "_puts_at", "_seconds_of_put",
-        "limits", "name", "refused", "used", "workers",
+        "_above", "_ahead", "_ahead_at", "_chain", "_counted", "_guard", "_monotonic", "limits",
+        "name", "refused", "used", "workers",
     )  # fmt: skip
 
     def __init__(
@@ -61,7 +62,8 @@ class UseAccount:
         self._monotonic = monotonic
         self.used = [0] * len(USE_LIMITS)
         self.refused = [0] * len(USE_LIMITS)
-        self._puts_at = -math.inf  # when all puts so far would have been in time
+        self._ahead = 0.0  # puts beyond those that the rate has made up for, at `_ahead_at`
+        self._ahead_at = monotonic()
         # That work on long requests at a time, beside those that wait for other clients.
         self.workers: Final = MAX_WORKERS if name is None else WORKERS_OF_USER
         self.set_limits(limits)
@@ -69,8 +71,7 @@ class UseAccount:
     def set_limits(self, limits: Sequence[float]) -> None:
         """Set the limits, and look at those of the account above."""
         self.limits = limits
-        self._seconds_of_put = 1 / limits[_PUTS]  # 0: there is no limit
-        self._counted = tuple(each for each in self._chain if each._seconds_of_put)
+        self._counted = tuple(each for each in self._chain if each.limits[_PUTS] < math.inf)
 
     def limit(self, row: UseLimit) -> float:
         """Return the lowest value of a limit that holds here."""
@@ -118,8 +119,9 @@ class UseAccount:
         now = self._monotonic()
         with self._guard:
             for each in self._counted:
-                if each._puts_at > now:
-                    raise each._reached(PUTS_PER_SECOND, each._puts_at - now)
+                late = each._puts_ahead(now) - PUTS_AHEAD_SECONDS * each.limits[_PUTS]
+                if late > 0:
+                    raise each._reached(PUTS_PER_SECOND, late / each.limits[_PUTS])
             for each in self._counted:
                 each._add_puts(count, now)
 
@@ -131,8 +133,11 @@ class UseAccount:
                 each._add_puts(count, now)
 
     def _add_puts(self, count: int, now: float) -> None:
-        begin, at = now - PUTS_AHEAD_SECONDS, self._puts_at
-        self._puts_at = (max(at, begin)) + count * self._seconds_of_put
+        self._ahead, self._ahead_at = self._puts_ahead(now) + count, now
+
+    def _puts_ahead(self, now: float) -> float:
+        rate, passed = self.limits[_PUTS], now - self._ahead_at
+        return 0.0 if rate == math.inf else max(0.0, self._ahead - rate * passed)
 
     def reached(self, row: UseLimit) -> LimitReached:
         """Return the error for something that is beyond a limit, and count it."""
@@ -155,9 +160,7 @@ class UseAccount:
         """Return the use beside the limits, for the store's `status`."""
         with self._guard:
             used: list[float] = list(self.used)
-            if self._seconds_of_put:
-                ahead = self._puts_at - self._monotonic() + PUTS_AHEAD_SECONDS
-                used[_PUTS] = max(0, round(ahead / self._seconds_of_put)) if ahead > 0 else 0
+            used[_PUTS] = round(self._puts_ahead(self._monotonic()))
             limits = [None if value == math.inf else value for value in self.limits]
         return {
             row.name: {
@@ -195,7 +198,7 @@ class UseAccounts:
                 limits = limits_of(name)
                 account = UseAccount(name, limits, self.in_all, self._guard, self._monotonic)
                 found = self._of_users[name] = account, limits_of
-        self.refresh()  # they may have changed meanwhile
+        found[0].set_limits(limits_of(name))  # they may have changed meanwhile
         return found[0]
 
     def refresh(self) -> None:

@@ -23,6 +23,7 @@ from quire.remote.limits import (
     MAX_STREAMS,
     MAX_WAITING,
     MAX_WAITING_GETS,
+    MIN_LIMIT,
     MIN_REQUEST_BYTES,
     USER_BYTES,
     USER_CONNECTIONS,
@@ -52,7 +53,7 @@ class UseLimit(NamedTuple):
     advice: str
     unit: LimitUnit = LimitUnit.COUNT
     retry_seconds: float | None = LIMIT_RETRY_SECONDS  # None: it is never worth while
-    lowest: float = 0
+    lowest: float = MIN_LIMIT
     place: int = 0  # in the table
 
 
@@ -154,7 +155,7 @@ def wrong_limits(values: LimitValues) -> str | None:
     for name, value in values.items():
         if name not in LIMIT_BY_NAME:
             return f"there is no limit {name!r:.50}: give one of {', '.join(LIMIT_BY_NAME)}"
-        is_number = type(value) in (int, float) and 0 < float(value or 0) <= MAX_LIMIT
+        is_number = type(value) in (int, float) and 0 < (value or 0) <= MAX_LIMIT
         if value is not None and not is_number:
             return f"{name}={value!r:.50}: give a number above 0, or none"
         if value is not None and value < LIMIT_BY_NAME[name].lowest:

@@ -152,7 +152,10 @@ class UsersDocument(Struct, frozen=True, forbid_unknown_fields=True):
                 n: _decoded(r, tuple[Grant, ...], f".roles.{n}", data)
                 for n, r in parts.roles.items()
             },
-            parts.limits,
+            {
+                n: _decoded(r, dict[str, float | None], f".limits.{n}", data)
+                for n, r in parts.limits.items()
+            },
         )
         for place, wrong in found._wrong():
             raise InvalidArgument(f"{wrong} - at `$.{place}`")
@@ -223,12 +226,12 @@ class UsersDocument(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _UndecodedUsers(Struct, forbid_unknown_fields=True):
-    """A document whose users and roles are not decoded yet, so that errors name them."""
+    """A document of which nothing by name is decoded yet, so that errors name them."""
 
     version: Literal[1]
     users: dict[str, msgspec.Raw] = field(default_factory=dict)
     roles: dict[str, msgspec.Raw] = field(default_factory=dict)
-    limits: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    limits: dict[str, msgspec.Raw] = field(default_factory=dict)
 
 
 def _decoded(data: bytes | msgspec.Raw, kind: type[T], place: str, whole: bytes) -> T:

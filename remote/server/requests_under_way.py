@@ -202,7 +202,7 @@ class RequestsUnderWay:
     def end_late(self, connection: ServedConnection) -> None:
         """End requests that take longer than their user may have them take (CL11)."""
         since = time.monotonic() - connection.account.limit(use_limits.CALL_SECONDS)
-        for client in [each for each in connection.busy if each.began < since]:
+        for client in [each for each in list(connection.busy) if each.began < since]:
             found = client.under_way()
             if found and client.late is None:
                 client.late = late = client.account.reached(use_limits.CALL_SECONDS)

@@ -222,6 +222,18 @@ class StreamContext(NamedTuple):
     when_failed: Callable[[], None]  # called after an answer that the store has failed
 
 
+class _Told(NamedTuple):
+    """How a transaction is to begin, as its client says."""
+
+    timeout: Duration | None = None
+    large: bool = False
+    owner: str | None = None
+    durable: bool = True
+
+
+_UNTOLD: Final = _Told()
+
+
 class MustWait(BaseException):
     """The request waits for other clients, and this thread may not."""
 
@@ -254,6 +266,7 @@ class ServedClient:
         self._puts = TakenPuts(self)
         self._alone: ServedTransaction | None = None  # of a message alone, which waits for room
         self._delivering = False  # messages are taken, and on their way to the client
+        self._told = _UNTOLD  # how its transaction is to begin
         self._named: ServedTransaction | None = None  # that the request names
         self._doing = ""  # the change that it asks for
 
@@ -421,9 +434,12 @@ class ServedClient:
 
     def _rollback(self, data: Bytes) -> Answers:
         HEAD.unpack(data)
-        transaction = self.open_transaction()
-        self._leave()
-        transaction.rollback()
+        if self.has_ended:
+            raise self._streams.refusal(self.stream)
+        transaction = self._leave()  # None: it has not begun, perhaps at a limit
+        if transaction is not None:
+            self._named = transaction
+            transaction.rollback()
         return b"".join(encode_call(RESULT, self.stream, {"state": None}))
 
     def _await(self, data: Bytes) -> None:
@@ -469,7 +485,9 @@ class ServedClient:
             raise RemoteError("only what begins a new transaction is told")
         large = check_flag("large", header.get("large", False))
         durable = check_flag("durable", header.get("durable", True))
-        self._begin(_lifetime(header), large, check_owner(header.get("owner")), durable)
+        self._told = _Told(_lifetime(header), large, check_owner(header.get("owner")), durable)
+        with contextlib.suppress(QuireError):  # the next request tries it again, and is told
+            self._begin()
 
     def _make_call(self, frame: Frame) -> Iterator[Answer]:
         op = field(frame.header, "op", str)
@@ -653,17 +671,12 @@ class ServedClient:
         self._named = transaction
         return transaction
 
-    def _begin(
-        self,
-        timeout: Duration | None = None,
-        large: bool = False,
-        owner: str | None = None,
-        durable: bool = True,
-    ) -> ServedTransaction:
+    def _begin(self) -> ServedTransaction:
         if self.has_ended:
             raise self._streams.refusal(self.stream)
         self.account.take(TRANSACTIONS)
         try:
+            timeout, large, owner, durable = self._told
             transaction = self._store.transaction(timeout, large, owner or self._client, durable)
         except BaseException:
             self.account.give_back(TRANSACTIONS)
@@ -679,8 +692,13 @@ class ServedClient:
         if transaction is not None:
             self.account.give_back(TRANSACTIONS)
         self._puts = TakenPuts(self)
-        self._streams.end(self)
+        self.late = None
+        self._end_stream()
         return transaction
+
+    def _end_stream(self) -> None:
+        self._told = _UNTOLD
+        self._streams.end(self)
 
     def end_transaction(self) -> None:
         """Roll back, and leave the transaction for its client's next request to find so."""
@@ -726,7 +744,7 @@ class ServedClient:
             self._roll_back()  # what was taken did not arrive, or nobody knows what happened
         taken, state = self._puts.count, self._state()
         if state is None and not self.is_call:
-            self._streams.end(self)  # it has not begun
+            self._end_stream()  # it has not begun
         if self._named is not None:  # it may have left the client
             state = _state_for_error(self._named)
         if not on_purpose:  # (SS4)

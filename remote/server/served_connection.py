@@ -383,6 +383,7 @@ class ServedConnection:
         """A request is answered, or nobody reads its answer: the stream's next one is a job."""
         with self._guard:
             if client.kept and not self.gone:
+                client.began = now()
                 self._jobs.append((client, Rest(frame=client.kept.popleft())))
                 return
             self._drop_kept(client)

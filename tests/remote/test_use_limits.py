@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -19,9 +20,17 @@ from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.errors import InvalidArgument, LimitReached, RemoteError
 from quire.interface.store import Store as AnyStore
+from quire.interface.transaction import Transaction
 from quire.remote.access.use_account import UseAccounts
-from quire.remote.access.use_limits import OF_USER, PUTS_PER_SECOND, TRANSACTIONS, USE_LIMITS
+from quire.remote.access.use_limits import (
+    OF_USER,
+    PUTS_PER_SECOND,
+    TRANSACTIONS,
+    USE_LIMITS,
+    check_limits,
+)
 from quire.remote.access.users_document import UserEntry, UsersDocument
+from quire.remote.ownership.shared_store import SharedStore
 from quire.remote.wire.failures import describe_error, raise_error
 from quire.remote.wire.protocol import (
     ADD,
@@ -32,13 +41,15 @@ from quire.remote.wire.protocol import (
     ID,
     MESSAGE,
     NOTHING,
+    PLAIN,
     PUT,
     RESULT,
     ROLLBACK,
     STEP,
+    TELL,
     decode_call,
 )
-from tests.kit.raw_stream import RawStream, call, commit, get, good_hello
+from tests.kit.raw_stream import RawStream, add, call, commit, get, good_hello
 from tests.kit.users import Users, serving_users
 from tests.kit.waiting import eventually
 
@@ -144,6 +155,7 @@ def test_a_limit_of_a_user_comes_before_those_of_roles_and_of_all() -> None:
     [
         ("anna", {"conections": 1}, "there is no limit 'conections'"),
         ("anna", {"connections": 0}, "give a number above 0, or none"),
+        ("anna", {"puts_per_second": 1e-320}, "give at least 0.001, or none"),
         ("anna", {"request_bytes": 5}, "give at least 16,777,216, or none"),
         ("carl", {"connections": 1}, "there is no such user or role"),
         ("role:none", {"connections": 1}, "there is no such user or role"),
@@ -157,6 +169,22 @@ def test_limits_that_are_wrong_are_refused(
     with pytest.raises(InvalidArgument, match=said) as error:
         document.encode()
     assert f"$.limits.{name}" in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["1e400", '"5"', "true", "[]"])
+def test_a_limit_that_is_no_number_is_refused_with_the_name_of_its_user(value: str) -> None:
+    """UL2, UD1: as in a file that a person has written."""
+    text = (
+        f'{{"version": 1, "users": {{"anna": {{}}}}, "limits": {{"anna": {{"bytes": {value}}}}}}}'
+    )
+    with pytest.raises(InvalidArgument, match=r"at `\$\.limits\.anna"):
+        UsersDocument.read(text.encode())
+
+
+def test_a_limit_that_is_too_large_to_be_a_number_is_refused() -> None:
+    """UL2: as any other that is wrong."""
+    with pytest.raises(InvalidArgument, match="give a number above 0, or none"):
+        check_limits({"connections": 10**400})
 
 
 def test_an_error_of_a_limit_is_sent_with_what_it_says() -> None:
@@ -229,6 +257,38 @@ def test_puts_are_counted_by_the_second(rng: random.Random) -> None:
             assert count <= 100 + 100 * (time - start) + 40
     assert account.report()["puts_per_second"]["refused"] == refused
     assert account.refused[PUTS_PER_SECOND.place] == refused
+
+
+def test_what_was_put_too_much_is_made_up_for_at_the_rate_of_now() -> None:
+    """LA3: whose rate is raised need not wait as long as the one before would have him wait."""
+    now, rate = [0.0], [1.0]
+    accounts = UseAccounts(lambda: now[0])
+    account = accounts.of("anna", lambda _: [rate[0]] * len(USE_LIMITS))
+    account.take_puts(5000)
+    assert refusal(account.take_puts).retry_after == 4999
+    rate[0] = 1000.0
+    accounts.refresh()
+    assert refusal(account.take_puts).retry_after == 4
+    rate[0] = math.inf
+    accounts.refresh()
+    account.take_puts()
+    assert account.report()["puts_per_second"]["used"] == 0
+
+
+def test_who_comes_in_has_the_limits_of_others_left_as_they_are() -> None:
+    """A server with thousands of users looks at the limits of one for each connection."""
+    looked: list[str] = []
+
+    def limits_of(name: str) -> tuple[float, ...]:
+        looked.append(name)
+        return OF_USER
+
+    accounts = UseAccounts(lambda: 0.0)
+    for n in range(100):
+        accounts.of(f"user-{n}", limits_of)
+    looked.clear()
+    accounts.of("user-7", limits_of)
+    assert set(looked) == {"user-7"}
 
 
 # Each limit, by a user
@@ -316,6 +376,63 @@ def test_puts_of_a_transaction_that_is_refused_are_kept_by_the_client(
             txn.rollback()
         quire.run_transaction(store, lambda txn: txn.put("orders", b"2"))
         assert store.browse("orders").payloads() == [b"0", b"2"]
+
+
+def _asks_get(txn: Transaction) -> None:
+    txn.get("orders")
+
+
+def _asks_commit(txn: Transaction) -> None:
+    txn.put("orders", b"1")
+    txn.commit()
+
+
+@pytest.mark.parametrize("ask", [_asks_get, _asks_commit])
+@pytest.mark.parametrize(
+    "told", [{"timeout": LONG}, {"durable": False}, {"owner": "carl"}, {"large": True}], ids=str
+)
+def test_a_transaction_that_begins_as_it_is_told_is_refused_as_any(
+    url: str,
+    users: Users,
+    owner: Store,
+    told: dict[str, Any],
+    ask: Callable[[Transaction], None],
+) -> None:
+    """Whatever its first request is; it can be rolled back, and is begun as told or not at all."""
+    with opened(url, users) as store, closing(raw(url, users)) as other:
+        store.put("orders", b"0")
+        limit(users, owner, transactions=1)
+        assert asked(other, get(1, "orders")) == MESSAGE
+        txn = store.transaction(**told)
+        assert refusal(partial(ask, txn)).limit == "transactions"
+        with suppress(quire.QuireError):
+            txn.rollback()
+        txn = store.transaction(**told)
+        txn.put("orders", b"1")
+        txn.rollback()
+        assert in_use(owner, "transactions") == len(owner.admin.transactions()) == 1
+        assert asked(other, HEAD.pack(0, ROLLBACK, 1)) == RESULT
+        with store.transaction(**told) as txn:
+            assert txn.get("orders") is not None
+
+
+def test_what_is_told_holds_though_the_transaction_is_begun_by_a_later_request(
+    url: str, users: Users, owner: Store
+) -> None:
+    """At a limit TELL begins nothing; the next request does, as told, where there is room."""
+    with closing(raw(url, users)) as stream, closing(raw(url, users)) as other:
+        limit(users, owner, transactions=1)
+        assert asked(other, get(1, "orders")) == NOTHING
+        stream.send(call({"op": "begin", "owner": "carl"}, kind=TELL, stream=1))
+        eventually(lambda: use_of(owner)["transactions"]["refused"] == 1)
+        assert asked(other, HEAD.pack(0, ROLLBACK, 1)) == RESULT
+        assert asked(stream, get(1, "orders")) == NOTHING
+        [told] = owner.admin.transactions()
+        assert "carl" in str(told.owner)
+        assert asked(stream, HEAD.pack(0, ROLLBACK, 1)) == RESULT
+        assert asked(stream, get(2, "orders")) == NOTHING
+        [untold] = owner.admin.transactions()
+        assert "carl" not in str(untold.owner)
 
 
 @pytest.mark.parametrize("end", [_cancels, _leaves, _is_locked])
@@ -495,6 +612,26 @@ def test_a_call_that_waits_for_too_long_is_ended(url: str, users: Users, owner: 
         message = store.get("orders")
         assert message is not None
         assert message.payload == b"1"
+
+
+def test_the_time_of_a_call_does_not_begin_before_the_call(
+    url: str, users: Users, owner: Store
+) -> None:
+    """CL11: not with the one before, behind which it was kept."""
+    assert isinstance(owner, SharedStore)
+    owner.create_queue("full", kind="work", max_messages=1, overflow="wait")
+    owner.put("full", b"0")
+    waiters = owner.share(OsEnv())._requests.waiters
+    with closing(raw(url, users)) as stream:
+        stream.send(get(1, "orders", LONG))
+        eventually(lambda: in_use(owner, "waiting_gets") == 1)
+        stream.send(add(1, ("full", b"1"), form=PLAIN) + commit(1, 1, LONG))
+        eventually(lambda: in_use(owner, "bytes") > 0)
+        at = monotonic()
+        owner.put("orders", b"1")
+        assert stream.frame()[4] == MESSAGE
+        eventually(lambda: len(waiters) == 1)
+        assert [client.began >= at for client in waiters] == [True]
 
 
 def test_a_user_sees_the_own_use(

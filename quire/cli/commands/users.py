@@ -180,10 +180,13 @@ def _list(options: argparse.Namespace) -> None:
     rows += [(f"role:{name}", "-", _cell(grants), "-", "-", "-") for name, grants in roles.items()]
     print_table(rows)
     for at, values in document.limits.items():
-        words = (
-            f"{name}={'none' if each is None else f'{each:g}'}" for name, each in values.items()
-        )
+        words = (f"{name}={_limit_words(each)}" for name, each in values.items())
         print(f"limits of {'all users' if at == '*' else at}: {', '.join(words)}")
+
+
+def _limit_words(value: float | None) -> str:
+    """Return a value as `quire user limit` takes it."""
+    return "none" if value is None else repr(value).removesuffix(".0")
 
 
 def _words(grants: Iterable[Grant]) -> list[str]:
