@@ -39,6 +39,7 @@ class UsersFile:
 
     def read(self) -> UsersDocument:
         """Return the document. Raises NotFound, InvalidArgument for one that is wrong."""
+        self._check_regular()
         try:
             file = self._env.open_file(self.path, read_only=True)
         except FileNotFoundError:
@@ -59,6 +60,14 @@ class UsersFile:
             return UsersDocument.read(data)
         except InvalidArgument as error:
             raise InvalidArgument(f"the users file {self.path} is wrong: {error}") from None
+
+    def _check_regular(self) -> None:
+        with suppress(OSError):  # it is not there, or in the disk of a simulated machine
+            if not stat.S_ISREG(os.stat(self.path).st_mode):  # a pipe would be waited for
+                raise InvalidArgument(
+                    f"{self.path} is not a file: give the path of a users file, which"
+                    " `quire user add` makes"
+                )
 
     def read_for_server(self) -> UsersDocument:
         """Return the document for those who enforce it (UF3). Raises as `read`."""

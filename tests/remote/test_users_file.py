@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,16 @@ def test_a_file_that_others_may_replace_is_not_enforced(tmp_path: Path) -> None:
         file.read_for_server()
     directory.chmod(0o1777)
     assert file.read_for_server() == UsersDocument()
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """A directory, and a pipe, for whose writer nobody waits."""
+    make(tmp_path / "users.json")
+    file = UsersFile(OsEnv(), tmp_path / "users.json")
+    for read in (file.read, file.read_for_server, lambda: file.change(lambda found: found)):
+        with pytest.raises(InvalidArgument, match="is not a file: give the path of a users file"):
+            read()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
