@@ -222,7 +222,7 @@ class StreamContext(NamedTuple):
     when_failed: Callable[[], None]  # called after an answer that the store has failed
 
 
-class _Told(NamedTuple):
+class _StreamStart(NamedTuple):
     """How a transaction is to begin, as its client says."""
 
     timeout: Duration | None = None
@@ -231,7 +231,7 @@ class _Told(NamedTuple):
     durable: bool = True
 
 
-_UNTOLD: Final = _Told()
+_USUAL: Final = _StreamStart()
 
 
 class MustWait(BaseException):
@@ -266,7 +266,7 @@ class ServedClient:
         self._puts = TakenPuts(self)
         self._alone: ServedTransaction | None = None  # of a message alone, which waits for room
         self._delivering = False  # messages are taken, and on their way to the client
-        self._told = _UNTOLD  # how its transaction is to begin
+        self._start = _USUAL  # how its transaction is to begin
         self._named: ServedTransaction | None = None  # that the request names
         self._doing = ""  # the change that it asks for
 
@@ -485,7 +485,9 @@ class ServedClient:
             raise RemoteError("only what begins a new transaction is told")
         large = check_flag("large", header.get("large", False))
         durable = check_flag("durable", header.get("durable", True))
-        self._told = _Told(_lifetime(header), large, check_owner(header.get("owner")), durable)
+        self._start = _StreamStart(
+            _lifetime(header), large, check_owner(header.get("owner")), durable
+        )
         with contextlib.suppress(QuireError):  # the next request tries it again, and is told
             self._begin()
 
@@ -676,7 +678,7 @@ class ServedClient:
             raise self._streams.refusal(self.stream)
         self.account.take(TRANSACTIONS)
         try:
-            timeout, large, owner, durable = self._told
+            timeout, large, owner, durable = self._start
             transaction = self._store.transaction(timeout, large, owner or self._client, durable)
         except BaseException:
             self.account.give_back(TRANSACTIONS)
@@ -697,7 +699,7 @@ class ServedClient:
         return transaction
 
     def _end_stream(self) -> None:
-        self._told = _UNTOLD
+        self._start = _USUAL
         self._streams.end(self)
 
     def end_transaction(self) -> None:
