@@ -35,7 +35,7 @@ class PlaceBytes:
 
     def read(self, places: object) -> list[bytes]:
         """Return the bytes of each place. Raises InvalidArgument, PositionLost, StoreCorrupt."""
-        return [bytes(self._one(*each)) for each in _checked(places)]
+        return [bytes(self._read_place(*each)) for each in _checked(places)]
 
     def size(self, file: int) -> int:
         """Return the size of a large transaction's file. Raises PositionLost if it is gone."""
@@ -49,7 +49,7 @@ class PlaceBytes:
         finally:
             opened.close()
 
-    def _one(self, kind: str, address: int, offset: int, length: int) -> bytes | memoryview:
+    def _read_place(self, kind: str, address: int, offset: int, length: int) -> bytes | memoryview:
         if kind == LARGE:
             return self._of_file(address, offset, length)
         if kind == "journal":

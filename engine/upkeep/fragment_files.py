@@ -18,7 +18,7 @@ from quire.ltds import is_foreign, list_ids, modified_us, path_of, remove
 
 
 @contextmanager
-def _held(context: Context, ltds_id: int) -> Iterator[None]:
+def _kept_unadopted(context: Context, ltds_id: int) -> Iterator[None]:
     """A block in which no transaction adopts the file. Raises PositionLost if one has it."""
     context.adoptions.hold(ltds_id)
     try:
@@ -45,7 +45,7 @@ def write_fragment(context: Context, ltds_id: int, offset: int, data: bytes) -> 
     """
     env, directory = context.env, context.ltds_directory
     path = path_of(directory, ltds_id)
-    with _held(context, ltds_id):
+    with _kept_unadopted(context, ltds_id):
         try:
             file = env.open_file(path, create=not offset)
         except FileNotFoundError:
@@ -69,11 +69,16 @@ def write_fragment(context: Context, ltds_id: int, offset: int, data: bytes) -> 
 def remove_fragments(context: Context, ltds_ids: Iterable[int]) -> None:
     """Remove files of other processes, but for those that transactions have."""
     for ltds_id in ltds_ids:
-        try:
-            with _held(context, ltds_id), context.sequencer.fail_stop("removing a file"):
-                remove(context.env, context.ltds_directory, ltds_id)
-        except PositionLost:
-            continue
+        _remove(context, ltds_id)
+
+
+def _remove(context: Context, ltds_id: int) -> bool:
+    """Remove a file; False if there is none, or a transaction has it."""
+    try:
+        with _kept_unadopted(context, ltds_id), context.sequencer.fail_stop("removing a file"):
+            return remove(context.env, context.ltds_directory, ltds_id)
+    except PositionLost:
+        return False
 
 
 def sweep_fragments(context: Context) -> int:
@@ -91,14 +96,9 @@ def sweep_fragments(context: Context) -> int:
         try:
             if modified_us(env, context.ltds_directory, ltds_id) >= limit_us:
                 continue
-            context.adoptions.hold(ltds_id)  # so that no transaction adopts it meanwhile
-        except (FileNotFoundError, PositionLost):
+        except FileNotFoundError:
             continue
-        try:
-            with context.sequencer.fail_stop("removing a file"):
-                removed += remove(env, context.ltds_directory, ltds_id)
-        finally:
-            context.adoptions.let_go(ltds_id)
+        removed += _remove(context, ltds_id)
     return removed
 
 

@@ -101,7 +101,9 @@ def take_role(document: UsersDocument, name: str, role: str) -> UsersDocument:
 def remove_role(document: UsersDocument, role: str) -> UsersDocument:
     """Remove a role, which no user has any more."""
     if role not in document.roles:
-        raise NotFound(f"there is no role {role!r:.250}")
+        raise NotFound(
+            f"there is no role {role!r:.250}: `quire user ls` shows those that there are"
+        )
     having = [name for name, user in document.users.items() if role in user.roles]
     if having:
         raise InvalidArgument(f"{', '.join(having)} have the role {role}: take it from them first")
@@ -164,7 +166,9 @@ def _grants_of(
         return user_of(document, name).grants
     role = name.removeprefix(ROLE)
     if must_exist and role not in document.roles:
-        raise NotFound(f"there is no role {role!r:.250}")
+        raise NotFound(
+            f"there is no role {role!r:.250}: `quire user ls` shows those that there are"
+        )
     return document.roles.get(role, ())
 
 
