@@ -20,6 +20,7 @@ from quire.engine.reading.fetcher import Fetcher
 from quire.engine.reading.lease import Leases
 from quire.engine.transactions.context import Context
 from quire.engine.transactions.registry import Registry
+from quire.engine.upkeep import disk_watch
 from quire.engine.upkeep.dead_letters import DeadLetters
 from quire.engine.upkeep.maintenance import Maintenance
 from quire.engine.upkeep.retention import Retention
@@ -98,9 +99,11 @@ def compose(opened: Opened) -> Parts:
     leases = Leases(env, places, journal)
     temporary = Temporary(env, state, definitions, context.delivery)
     schedules = Schedules(context, definitions)
+    watches_disk = options.warn_below_bytes or options.refuse_below_bytes
+    disk = disk_watch.DiskWatch(context, layout.path) if watches_disk else None
     maintenance = Maintenance(
         context, checkpointer, leases, temporary, schedules, dead_letters, retention,
-        opened.check_place,
+        disk, opened.check_place,
     )  # fmt: skip
     return Parts(
         opened, context, checkpointer, leases, definitions, temporary, schedules, maintenance,

@@ -79,6 +79,8 @@ def _begin(parts: Parts, *, background: bool) -> None:
     parts.types.start(queues.values())
     look_for_orders(queues.values())
     discard_unfinished(parts.context)
+    if parts.maintenance.disk is not None:
+        parts.maintenance.disk.look()  # before anybody puts
     if background:
         parts.maintenance.start()
     else:

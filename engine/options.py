@@ -19,6 +19,8 @@ FIXED: Final = ("page_size", "segment_bytes", "data_files")
 _CHOICES: Final = {"write_buffer": ("shared", "per-queue"), "when_full": ("spill", "large")}
 
 
+_MARKS: Final = ("warn_below_bytes", "refuse_below_bytes")
+
 _NAMED: Final = {"strategy": strategy_named, "ltds_compression": codec_named}
 
 
@@ -42,6 +44,9 @@ class Options(Struct, frozen=True):
     when_full: str = "spill"  # the oldest transaction into its queues, or "large": into files
     checkpoint_bytes: int = limits.DEFAULT_CHECKPOINT_BYTES
     grow_bytes: int = limits.DEFAULT_GROW_BYTES
+    # Free space of the disk, see `quire.engine.upkeep.disk_watch`; 0: none is watched for.
+    warn_below_bytes: int = 0
+    refuse_below_bytes: int = 0
     transaction_timeout: float = limits.DEFAULT_TRANSACTION_TIMEOUT
     fragment_age: float = limits.FRAGMENT_AGE_SECONDS
     ltds_compression: str | None = None  # of large transactions' files: "zstd" or "lz4"
@@ -68,9 +73,17 @@ class Options(Struct, frozen=True):
             elif known[name] == "bool":
                 if not isinstance(value, bool):
                     raise InvalidArgument(f"option {name} = {value!r}: give True or False")
+            elif name in _MARKS and value == 0 and type(value) is int:
+                continue
             elif name not in _CHOICES:
                 _check_number(name, value, fractions=known[name] == "float")
-        return cls(**values)
+        made = cls(**values)
+        if 0 < made.warn_below_bytes < made.refuse_below_bytes:
+            raise InvalidArgument(
+                f"option warn_below_bytes = {made.warn_below_bytes}: give no less than "
+                f"refuse_below_bytes, {made.refuse_below_bytes}, or leave it out"
+            )
+        return made
 
     def inline_limit(self, max_group_bytes: int) -> int:
         """A transaction's record has to fit a group with room for its parts."""

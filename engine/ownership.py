@@ -72,6 +72,7 @@ class OwnedEnv:
         self.exists = machine.exists
         self.list_directory = machine.list_directory
         self.file_system = machine.file_system
+        self.free_bytes = machine.free_bytes
         self.real_path = machine.real_path
         self.modified_us = machine.modified_us
         self.lock = machine.lock

@@ -114,6 +114,7 @@ if TYPE_CHECKING:
     from quire.errors import StoreCorrupt as StoreCorrupt
     from quire.errors import StoreError as StoreError
     from quire.errors import StoreFailed as StoreFailed
+    from quire.errors import StoreFull as StoreFull
     from quire.errors import StoreLocked as StoreLocked
     from quire.errors import StoreNotFound as StoreNotFound
     from quire.errors import StoreVersion as StoreVersion
@@ -267,6 +268,7 @@ else:
             "StoreCorrupt",
             "StoreError",
             "StoreFailed",
+            "StoreFull",
             "StoreLocked",
             "StoreNotFound",
             "StoreVersion",

@@ -27,7 +27,8 @@
     │   └── InputChanged (TransactionError)     a repeated micro-batch is not the one that is committed
     ├── NoRoom                            what does not fit
     │   ├── QueueFull                           the queue's capacity does not admit the messages
-    │   │   └── ArchiveFull                         too much waits to be shipped to the archive, and puts wait for that
+    │   │   ├── ArchiveFull                         too much waits to be shipped to the archive, and puts wait for that
+    │   │   └── StoreFull                           the disk has less free space than the store's owner wants to keep
     │   └── StateFull                           the limit on a name's, or on all, key-values does not admit it
     ├── QueueDisabled                     the queue is stopped for puts, or for gets
     ├── NotAllowed                        the user of a served store has no right to do that, or is not known
@@ -165,6 +166,10 @@ class QueueFull(NoRoom):
 
 class ArchiveFull(QueueFull):
     """Too much of the store waits to be shipped to its archive, and so puts wait (full="wait")."""
+
+
+class StoreFull(QueueFull):
+    """The disk has less free space than `refuse_below_bytes`: puts are refused, all else goes on."""
 
 
 class StateFull(NoRoom):

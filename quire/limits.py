@@ -551,6 +551,9 @@ CLAIM_SECONDS = HAND_OVER_SECONDS
 # How often the store looks for what is over its time, in seconds.
 INTERVAL_SECONDS = 0.5
 
+# How much more free space than its mark ends a warning: a sixteenth of the mark.
+FREE_MARGIN_PART = 16
+
 # How often a listener looks though nothing has woken it, so that its queue's owner knows that it
 # still listens; and how long an owner keeps what is read for listeners that do not, in seconds.
 LISTENER_POLL_SECONDS = 20.0

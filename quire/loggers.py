@@ -4,6 +4,7 @@
 |---|---|
 | `quire.archive` | gaps of an archive, why nothing is shipped, damage that a restore avoids |
 | `quire.callbacks` | callbacks of programs that raised, listeners that have ended |
+| `quire.disk` | a disk that is nearly full, or is not any more |
 | `quire.databases` | messages of an outbox that were refused, and what a relay waits for |
 | `quire.opening` | an owner that serves: the lines of `quire serve` |
 | `quire.queue_types` | queues whose type's code is missing, or failed |

@@ -63,6 +63,7 @@ def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[s
             "moved_bytes": checkpointer.moved_bytes,
             "reorganised_bytes": checkpointer.reorganised_bytes,
         },
+        "disk": _disk(opened, maintenance),
         "kept_back": {  # for a full disk
             "whole": not journal.lacks_room and kept_back.is_enough,
             "journal_bytes": segments.kept_back_bytes,
@@ -74,6 +75,17 @@ def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[s
         "state": context.state.values.sums(),
         "maintenance_error": maintenance.last_error,
     } | _archive(context)
+
+
+def _disk(opened: Opened, maintenance: Maintenance) -> dict[str, Any]:
+    """The free space of now, beside the marks; the level is that of the last look."""
+    options, watch = opened.options, maintenance.disk
+    return {
+        "free_bytes": opened.env.free_bytes(opened.layout.path),
+        "warn_below_bytes": max(options.warn_below_bytes, options.refuse_below_bytes),
+        "refuse_below_bytes": options.refuse_below_bytes,
+        "level": "ok" if watch is None else watch.level,
+    }
 
 
 def _archive(context: Context) -> dict[str, Any]:

@@ -128,7 +128,7 @@ class AdminHandlers:
         checked = {"puts": check_switch("puts", puts), "gets": check_switch("gets", gets)}
         changes = {name: value for name, value in checked.items() if value is not None}
         if not changes:
-            return dict(self._state.switches._asdict())
+            return {"puts": self._state.switches.puts, "gets": self._state.switches.gets}
         return dict(self._definitions.switch(changes))
 
     def catalog(self, type: str | None) -> list[CatalogItem]:

@@ -57,6 +57,7 @@ class Switches(NamedTuple):
 
     puts: bool
     gets: bool
+    no_room: str = ""  # why puts are refused as the disk is nearly full; "": it is not
 
 
 ALL_ON: Final = Switches(puts=True, gets=True)
@@ -312,7 +313,7 @@ class Queue(QueueEffects):
         self.wake_all()
 
     def switch(self, switches: Switches) -> None:
-        """The store as a whole is stopped for puts or gets, or is not any more."""
+        """The store as a whole is stopped for puts or gets, or has no room, or not any more."""
         with self.lock:
             self._switches = switches
             self._limit()
@@ -328,8 +329,10 @@ class Queue(QueueEffects):
     def _limit(self) -> None:
         self.grants = self.config.properties.grants
         self.puts_are_plain = not (self.is_volatile or self.grants)
-        waits_for = "" if self.is_volatile else self._places.unshipped.puts_wait
-        self.space.limit(self.config, self._why_not("puts"), waits_for)
+        waits_for = no_room = ""
+        if not self.is_volatile:  # which takes no space of a disk
+            waits_for, no_room = self._places.unshipped.puts_wait, self._switches.no_room
+        self.space.limit(self.config, self._why_not("puts"), waits_for, no_room)
 
     def _why_not(self, what: str) -> str:
         """Return why there can be no "puts", or no "gets", in words; "": there can."""

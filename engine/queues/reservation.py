@@ -30,7 +30,7 @@ from typing import Final
 from quire.calls.wake_up import Condition
 from quire.engine.state.durable_state import QueueConfig
 from quire.engine.strategies import Strategy
-from quire.errors import ArchiveFull, InvalidArgument, QueueDisabled, QueueFull
+from quire.errors import ArchiveFull, InvalidArgument, QueueDisabled, QueueFull, StoreFull
 from quire.limits import COMMIT_BYTES, CONTROL_BYTES, MESSAGE_OVERHEAD_BYTES, OPEN_BYTES
 
 from .header_rules import looked_at
@@ -48,7 +48,7 @@ class Space:
 
     __slots__ = (
         "capacity", "has_remedy", "is_guarded", "is_typed", "is_unread", "live_messages",
-        "looked_at", "max_messages", "most_bytes", "name", "open_transactions", "passes",
+        "looked_at", "max_messages", "most_bytes", "name", "no_room", "open_transactions", "passes",
         "pending_bytes", "pending_messages", "prepared", "prepared_bytes", "prepared_messages",
         "reserving", "room", "stopped", "strategy", "used",
         "waits_for",
@@ -70,10 +70,13 @@ class Space:
         self.prepared_bytes = 0  # what they hold, their commit records included
         self.prepared_messages = 0
 
-    def limit(self, config: QueueConfig, stopped: str = "", waits_for: str = "") -> None:
+    def limit(
+        self, config: QueueConfig, stopped: str = "", waits_for: str = "", no_room: str = ""
+    ) -> None:
         """Set the limits anew. What is taken stays, also where it is more than that.
 
-        `stopped`: why nothing may be put, if so; `waits_for`: why puts wait, room or not.
+        `stopped`: why nothing may be put, if so; `waits_for`: why puts wait, room or not;
+        `no_room`: why there is none on the disk.
         """
         properties = config.properties
         self.name = config.name
@@ -82,12 +85,13 @@ class Space:
         self.has_remedy = properties.has_remedy  # where there is no room, something may be done
         self.stopped = stopped
         self.waits_for = waits_for
+        self.no_room = no_room
         self.most_bytes = properties.max_message_bytes  # of a message
         self.looked_at = looked_at(properties)  # what puts may ask for their messages, or not
         self.is_typed = properties.schema is not None  # its messages are rows
         self.is_guarded = (  # a put has more to pass than the capacity
             self.max_messages is not None
-            or bool(stopped or waits_for)
+            or bool(stopped or waits_for or no_room)
             or self.most_bytes is not None
             or self.is_typed
         )
@@ -291,6 +295,10 @@ class Space:
     def _check(self, charge: int, messages: int, is_whole: bool = True) -> None:
         if self.stopped:
             raise QueueDisabled(self.stopped)
+        if self.no_room:
+            store_full = StoreFull(self.no_room)
+            store_full.queue, store_full.refused = self.name, (WRITE, charge, messages)
+            raise store_full
         if self.waits_for:
             full = ArchiveFull(self.waits_for)
             full.queue, full.refused, full.has_remedy = self.name, (WRITE, charge, messages), True

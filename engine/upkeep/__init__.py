@@ -2,6 +2,6 @@
 
 from quire.libraries.late_modules import late_modules as _late_modules
 
-__getattr__ = _late_modules(globals(), "purging", "redriving")
+__getattr__ = _late_modules(globals(), "disk_watch", "purging", "redriving")
 
 __all__: list[str] = []

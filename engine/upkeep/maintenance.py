@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
 
 from quire.calls.signal_safety import allow_reentry, as_call, look_around
 from quire.calls.wake_up import Thread
@@ -39,6 +40,9 @@ from .retention import Retention
 from .schedules import Schedules
 from .temporary import Temporary
 
+if TYPE_CHECKING:
+    from .disk_watch import DiskWatch
+
 
 class Maintenance:
     """The maintenance of one open store."""
@@ -52,6 +56,7 @@ class Maintenance:
         schedules: Schedules,
         dead_letters: DeadLetters,
         retention: Retention,
+        disk: DiskWatch | None,
         check_place: Callable[[], None],
     ) -> None:
         self._context = context
@@ -61,6 +66,7 @@ class Maintenance:
         self.schedules = schedules
         self._dead_letters = dead_letters
         self._retention = retention
+        self.disk = disk
         self._check_place = check_place
         self._env, self._journal = context.env, context.journal
         self._wake: SimpleQueue[None] = SimpleQueue()  # unlike an event, for finalisers too
@@ -121,6 +127,8 @@ class Maintenance:
             if self._thread is None:
                 with suppress(StoreFailed):
                     self._bring_back()
+                    if self.disk is not None:
+                        self.disk.look_now_and_then()
                     self._move()
             return
         if self._thread is not None:
@@ -163,6 +171,8 @@ class Maintenance:
             self._check_place()
         self.when_in_place()
         self._bring_back()
+        if self.disk is not None:
+            self.disk.look()
 
     def _make_room(self) -> None:
         """Make room: end leases, remove files, make a checkpoint if it is due, cut data files."""

@@ -42,8 +42,9 @@ def seen(options: argparse.Namespace, action: Callable[[Any], T]) -> T:
 
 def creation(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options by which a store may be made, as far as they are on the line."""
-    fixed = {} if options.data_files is None else {"data_files": options.data_files}
-    return {"network_file_system": options.network_file_system, **fixed}
+    names = ("data_files", "warn_below_bytes", "refuse_below_bytes")
+    found = {n: v for n in names if (v := getattr(options, n, None)) is not None}
+    return {"network_file_system": options.network_file_system, **found}
 
 
 def source_parts(source: str) -> tuple[str, str | None]:

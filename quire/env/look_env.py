@@ -191,6 +191,9 @@ class LookEnv:
     def file_system(self, path: str) -> str:
         return ""  # of nothing that is written: wherever it lies it can be looked at
 
+    def free_bytes(self, path: str) -> int | None:
+        return self._machine.free_bytes(path)
+
     def real_path(self, path: str) -> str:
         return self._machine.real_path(path)
 

@@ -201,6 +201,9 @@ class MemoryEnv:
     def file_system(self, path: str) -> str:
         return "memory"
 
+    def free_bytes(self, path: str) -> int | None:
+        return None
+
     def real_path(self, path: str) -> str:
         return path
 

@@ -150,6 +150,13 @@ class OsEnv:
     def file_system(self, path: str) -> str:
         return file_system_of(path)
 
+    def free_bytes(self, path: str) -> int | None:
+        try:
+            found = os.statvfs(path)
+        except OSError:  # the calls that need the space say what it is
+            return None
+        return found.f_bavail * found.f_frsize
+
     def real_path(self, path: str) -> str:
         return os.path.realpath(path)
 

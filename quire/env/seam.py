@@ -251,6 +251,12 @@ class Env(Protocol):
         Empty where that is not known (`quire.env.file_systems`).
         """
 
+    def free_bytes(self, path: str) -> int | None:
+        """The bytes that this process may still write to the file system of the path.
+
+        None where that is not known, or has no end.
+        """
+
     def real_path(self, path: str) -> str:
         """Return the absolute path of what the path names, or would, without symbolic links."""
 

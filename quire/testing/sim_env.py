@@ -372,6 +372,13 @@ class SimEnv:
     def file_system(self, path: str) -> str:
         return self.file_system_kind
 
+    def free_bytes(self, path: str) -> int | None:
+        with self.guard:
+            self.check_alive()
+            if self.capacity_bytes is None:
+                return None
+            return max(self.capacity_bytes - self.disk.used_pages() * PAGE_BYTES, 0)
+
     def real_path(self, path: str) -> str:
         return posixpath.normpath("/" + path.lstrip("/"))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quire.cli.command import Command, argument
 from quire.cli.opened_store import creation, opened, seen
 from quire.cli.printing import counted, fields_of, print_json, print_table, print_tree
-from quire.cli.typed_values import limits, seconds
+from quire.cli.typed_values import limits, seconds, size
 from quire.errors import InvalidArgument
 from quire.libraries.late_imports import importing
 from quire.opening import serve
@@ -209,6 +209,20 @@ COMMANDS: Final = (
                 action="append",
                 metavar="LIMIT=VALUE",
                 help="what all clients together may have in use; may be repeated",
+            ),
+            argument(
+                "--warn-below",
+                dest="warn_below_bytes",
+                type=size,
+                metavar="BYTES",
+                help="warn when the disk has less free: 2G",
+            ),
+            argument(
+                "--refuse-below",
+                dest="refuse_below_bytes",
+                type=size,
+                metavar="BYTES",
+                help="refuse puts then, and let all else go on: docs/operations.md",
             ),
             DATA_FILES,
         ),
