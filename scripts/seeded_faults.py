@@ -67,8 +67,8 @@ FAULTS = [
     SeededFault(
         "of one key the oldest run counts",
         "quire/keyed/run_merge.py",
-        "for run in runs]",
-        "for run in reversed(runs)]",
+        "newest_of(parts, layout.key_columns)",
+        "newest_of(parts[::-1], layout.key_columns)",
         "tests/keyed/test_keyed_state.py -k model",
     ),
     SeededFault(

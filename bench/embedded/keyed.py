@@ -23,8 +23,7 @@ import quire
 from bench.figure import BenchmarkSetting, Figure, Result, Table, at_most
 from bench.measuring.latencies import Latencies
 from quire import keyed
-from quire.keyed.run_files import RunPut
-from quire.keyed.run_writer import RunInfo
+from quire.keyed.run_output import RunOutput, WrittenRun
 
 __all__ = ["run"]
 
@@ -41,13 +40,15 @@ class WrittenRuns:
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._patch = patch.object(RunPut, "finish", self._counting(RunPut.finish))
+        self._patch = patch.object(RunOutput, "finish", self._counting(RunOutput.finish))
 
-    def _counting(self, finish: Callable[[RunPut], RunInfo]) -> Callable[[RunPut], RunInfo]:
-        def counted(made: RunPut) -> RunInfo:
-            info = finish(made)
-            self.bytes += info.bytes
-            return info
+    def _counting(
+        self, finish: Callable[[RunOutput], WrittenRun]
+    ) -> Callable[[RunOutput], WrittenRun]:
+        def counted(made: RunOutput) -> WrittenRun:
+            run = finish(made)
+            self.bytes += run.size
+            return run
 
         return counted
 

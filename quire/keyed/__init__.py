@@ -5,7 +5,10 @@ calls that every program has, so every form of a store has it, and the engine kn
 (see docs/keyed.md).
 """
 
+from .fragment_files import FragmentFiles
 from .keyed_changes import KeyedChanges
 from .keyed_state import KeyedState, open_state
+from .run_output import WrittenRun
+from .state_look import StateLook
 
-__all__ = ["KeyedChanges", "KeyedState", "open_state"]
+__all__ = ["FragmentFiles", "KeyedChanges", "KeyedState", "StateLook", "WrittenRun", "open_state"]

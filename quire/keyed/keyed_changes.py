@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from msgspec import Struct
 
@@ -19,19 +19,15 @@ from quire.interface.transaction import Transaction
 from quire.libraries import np, pa
 from quire.moments import Duration
 
-from .format import NEVER
-from .key_hash import hashes_of
 from .keyed_reader import KeyedReader, layout_by
 from .keyed_rows import KeyedRows, newest_of
 from .limits import MAX_PENDING_BYTES
 from .manifest import VERSION, version_of
+from .open_runs import run_in_memory
 from .row_arguments import batch_of, keys_of
+from .row_changes import deleted_rows, expiry, put_rows, size_of
 from .run import KeyedRun
-from .run_files import run_in_memory
 from .run_writer import RunWriter
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class _ChangedRows(Struct):
@@ -101,22 +97,17 @@ class KeyedChanges:
         batch = batch_of(self._layout, rows)
         if batch is None:
             return
-        expires = NEVER
         ttl_us = self._manifest.definition.ttl_us
         if ttl is not None:
             ttl_us = int(check_seconds(ttl) * 1_000_000)
-        if ttl_us is not None:
-            expires = min(NEVER, self._reader.env.now_us() + ttl_us)
-        self._add(batch, np.full(len(batch), expires, np.int64), deleted=False)
+        expires = expiry(self._reader.env.now_us(), ttl_us)
+        self._add(put_rows(self._layout, batch, np.full(len(batch), expires, np.int64)))
 
     def delete(self, keys: Any) -> None:
         """Delete the rows of these keys, as `get` takes them; those that are not there, too."""
         self._check_open()
-        columns, schema = keys_of(self._reader.name, self._layout, keys), self._layout.schema
-        count = len(columns[0])
-        others = [pa.nulls(count, field.type) for field in list(schema)[len(columns) :]]
-        batch = pa.RecordBatch.from_arrays([*columns, *others], schema=schema)
-        self._add(batch, np.full(count, NEVER, np.int64), deleted=True)
+        columns = keys_of(self._reader.name, self._layout, keys)
+        self._add(deleted_rows(self._layout, columns))
 
     def end(self) -> None:
         """Write what was changed into the transaction: what the end of the block does."""
@@ -132,36 +123,32 @@ class KeyedChanges:
             )
         rows = newest_of([part.rows for part in reversed(parts)], self._layout.key_columns)
         version = self._manifest.version + 1
-        made = self._reader.files.new_run(self._layout, self._size_of(rows), len(rows.hashes))
+        made = self._reader.files.new_run(
+            self._layout, size_of(self._layout, rows), len(rows.hashes)
+        )
         try:
             made.add(rows)
-            info = made.finish()
+            run = made.finish()
             self._txn.set_value(self._reader.values, VERSION, b"%d" % version)
         except BaseException:
             made.abort()
             raise
-        made.put(self._txn, info, version, version)
+        self._reader.files.put(self._txn, run, version, version)
 
-    def _add(self, batch: pa.RecordBatch, expires: NDArray[np.int64], *, deleted: bool) -> None:
-        if not len(batch):
+    def _add(self, rows: KeyedRows) -> None:
+        if not len(rows.hashes):
             return
-        hashes = hashes_of(batch.columns[: self._layout.key_columns])
-        rows = KeyedRows(hashes, expires, np.full(len(batch), deleted, np.bool_), batch)
-        backwards = rows.take(np.arange(len(batch) - 1, -1, -1))  # the later ones are the newer
         parts, key_columns = self._parts, self._layout.key_columns
-        size = batch.nbytes + sum(part.rows.batch.nbytes for part in parts)
+        size = rows.batch.nbytes + sum(part.rows.batch.nbytes for part in parts)
         if size > MAX_PENDING_BYTES:
             raise InvalidArgument(
                 f"the changes of keyed state {self._reader.name!r} in one transaction would take "
                 f"{size} bytes: at most {MAX_PENDING_BYTES}; commit, and go on in another one"
             )
-        parts.append(_ChangedRows(newest_of([backwards], key_columns)))
+        parts.append(_ChangedRows(newest_of([rows], key_columns)))
         while len(parts) > 1 and len(parts[-2].rows.hashes) < 2 * len(parts[-1].rows.hashes):
             newer, older = parts.pop(), parts.pop()
             parts.append(_ChangedRows(newest_of([newer.rows, older.rows], key_columns)))
-
-    def _size_of(self, rows: KeyedRows) -> int:
-        return int(rows.batch.nbytes) + len(rows.hashes) * self._layout.row_bytes
 
     def _runs(self) -> list[KeyedRun]:
         for part in self._parts:
@@ -171,7 +158,7 @@ class KeyedChanges:
 
     def _run_of(self, rows: KeyedRows) -> KeyedRun:
         data = bytearray()
-        size = self._size_of(rows)
+        size = size_of(self._layout, rows)
         writer = RunWriter(data.extend, self._layout, 0, size, len(rows.hashes))
         writer.add(rows)
         writer.finish()

@@ -7,26 +7,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 from quire.env import Env
 from quire.errors import NotFound, QuireError, StateConflict, StoreCorrupt
 from quire.interface.integration import Integration
 from quire.interface.transaction import Transaction, TransactionSource
-from quire.libraries import np, pa
+from quire.libraries import pa
 from quire.reports.info import QueueInfo
 
 from .key_hash import hashes_of
-from .keyed_rows import KeyedRows, concat_rows
 from .limits import LOOKS
 from .manifest import PREFIX, KeyedManifest, RunEntry
-from .row_layout import RowLayout, layout_of, with_columns
+from .row_layout import RowLayout, layout_of
+from .row_lookup import find_rows
 from .run import KeyedRun
 from .run_files import RunFiles, RunGone, RunStore
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class KeyedStore(TransactionSource[Transaction], RunStore, Protocol):
@@ -88,7 +85,10 @@ class KeyedReader:
         hashes = hashes_of(keys)
         for _ in range(LOOKS):
             try:
-                return self._find(manifest, keys, hashes, own), manifest
+                return find_rows(
+                    self.files.get, manifest.runs, layout_by(manifest), keys, hashes,
+                    self.env.now_us(), own,
+                ), manifest  # fmt: skip
             except (RunGone, StoreCorrupt) as error:
                 manifest = self._again(manifest, error, is_latest=is_latest)
         raise StateConflict(
@@ -124,45 +124,7 @@ class KeyedReader:
             ) from error
         return now
 
-    def _find(
-        self,
-        manifest: KeyedManifest,
-        keys: Sequence[pa.Array],
-        hashes: NDArray[np.uint64],
-        own: Sequence[KeyedRun],
-    ) -> pa.RecordBatch:
-        layout = layout_by(manifest)
-        wanted = np.arange(len(hashes))
-        is_missing = np.ones(len(hashes), np.bool_)
-        places: list[NDArray[np.int64]] = []
-        parts: list[KeyedRows] = []
-        for run in self._newest_first(manifest, own):
-            found = run.find(hashes, keys, wanted)
-            if found is not None:
-                places.append(found.wanted)
-                parts.append(with_columns(found.rows, layout.schema))
-                is_missing[found.wanted] = False
-                wanted = np.flatnonzero(is_missing)
-            if not len(wanted):
-                break
-        if not parts:
-            return pa.RecordBatch.from_pylist([], schema=layout.shown)
-        rows = concat_rows(parts)
-        order = np.argsort(np.concatenate(places), kind="stable")
-        alive = rows.living_at(self.env.now_us())[order]
-        return shown(layout, rows.batch.take(pa.array(order[alive])))
-
-    def _newest_first(self, manifest: KeyedManifest, own: Sequence[KeyedRun]) -> Iterator[KeyedRun]:
-        yield from own
-        for entry in manifest.runs:
-            yield self.files.get(entry)
-
 
 def layout_by(manifest: KeyedManifest) -> RowLayout:
     """Return the layout of the rows of a manifest."""
     return layout_of(manifest.definition.schema, manifest.definition.key)
-
-
-def shown(layout: RowLayout, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows with the schema of the state, which says what is never null."""
-    return pa.RecordBatch.from_arrays(batch.columns, schema=layout.shown)

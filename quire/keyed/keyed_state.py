@@ -6,25 +6,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from itertools import pairwise
+from typing import Any, Final, TypeVar
 
 from quire.definitions.row_schema import check_grows, is_part
 from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, QueueInUse, QueueNotFound, StateConflict
 from quire.interface.transaction import Transaction
 from quire.libraries import pa
-from quire.limits import MAX_CAPACITY_BYTES
+from quire.limits import DEFAULT_LEASE_SECONDS, MAX_CAPACITY_BYTES
 from quire.moments import Duration
 
 from .keyed_changes import KeyedChanges
-from .keyed_reader import KeyedReader, KeyedStore, layout_by, shown
+from .keyed_reader import KeyedReader, KeyedStore, layout_by
 from .limits import MAX_RUNS, MERGE_WAIT_SECONDS, MERGED_RUNS
-from .manifest import DEFINITION, PREFIX, VERSION, KeyedDefinition, KeyedManifest, RunEntry
+from .manifest import (
+    DEFINITION,
+    PREFIX,
+    VERSION,
+    KeyedDefinition,
+    KeyedManifest,
+    RunEntry,
+    version_of,
+)
 from .row_arguments import check_keyed_name, definition_of, keys_of
 from .run_files import RunGone, ltds_directory
 from .run_merge import due_merge, living, merged_rows
+from .run_output import WrittenRun
+from .state_look import StateLook
+
+Opened = TypeVar("Opened")
 
 
 class KeyedState:
@@ -74,27 +87,56 @@ class KeyedState:
         Some 4 MiB of them are in memory at a time. A lease keeps the runs in place meanwhile.
         Raises NotFound, StoreCorrupt, PositionLost.
         """
+        renew = self._store.integration.renew_lease
+        manifest, runs, lease_id = self._lease(self._reader.opened, DEFAULT_LEASE_SECONDS)
+        try:
+            layout, now_us = layout_by(manifest), self._reader.env.now_us()
+            for rows in merged_rows(manifest.runs, runs, layout):
+                renew(lease_id)
+                yield layout.shown_rows(living(rows, now_us).batch)
+        finally:
+            self._store.integration.end_lease(lease_id)
+
+    def look(self, seconds: Duration = DEFAULT_LEASE_SECONDS) -> StateLook:
+        """Return the state as it is now, for tasks in other processes, and keep its runs in place.
+
+        See `StateLook`. Where there are too many runs some are merged before, as by `within`. The
+        lease of the look lasts for `seconds`, or until `store.integration.renew_lease(
+        look.lease_id)` says longer; end it with `end_look`. Raises NotFound, StoreCorrupt.
+        """
+        self._merge_due()
+        manifest, payloads, lease_id = self._lease(self._reader.files.payloads, seconds)
+        return StateLook(
+            self.name, self._store.integration.store_id, manifest.definition, manifest.version,
+            manifest.runs, payloads, self._reader.env.now_us(), lease_id,
+        )  # fmt: skip
+
+    def end_look(self, look: StateLook) -> None:
+        """Let go of the runs that a look has kept in place; nothing happens the second time."""
+        self._store.integration.end_lease(look.lease_id)
+
+    def _lease(
+        self, opened: Callable[[Sequence[RunEntry]], Opened], seconds: Duration
+    ) -> tuple[KeyedManifest, Opened, int]:
+        """Return a manifest whose runs stay for so long, what they opened as, and the lease."""
         integration, queue = self._store.integration, self._reader.files.queue
         manifest = self._reader.manifest()
         while True:
-            lease = integration.lease(queue, 0, integration.positions(queue)[1], gaps=True)
+            end = integration.positions(queue)[1]
+            lease_id = integration.lease(queue, 0, end, seconds, gaps=True).lease_id
             try:
                 leased = self._reader.manifest()
-                if leased.runs == manifest.runs:
-                    for batch in self._all_of(leased):
-                        integration.renew_lease(lease.lease_id)
-                        yield batch
-                    return
+                if leased.runs == manifest.runs:  # all of them are below the end
+                    return leased, opened(leased.runs), lease_id
                 manifest = leased
             except RunGone as error:
+                integration.end_lease(lease_id)
                 manifest = self._reader.check_gone(manifest.runs, error)
-            finally:
-                integration.end_lease(lease.lease_id)
-
-    def _all_of(self, manifest: KeyedManifest) -> Iterator[pa.RecordBatch]:
-        layout, now_us = layout_by(manifest), self._reader.env.now_us()
-        for rows in merged_rows(self._reader.opened(manifest.runs), layout):
-            yield shown(layout, living(rows, now_us).batch)
+                continue
+            except BaseException:
+                integration.end_lease(lease_id)
+                raise
+            integration.end_lease(lease_id)
 
     def runs(self) -> Sequence[RunEntry]:
         """Return the runs that it consists of, the newest first."""
@@ -107,9 +149,35 @@ class KeyedState:
 
         One `with` block of a state in a transaction. Raises StateConflict, NotFound.
         """
-        while self._merge_some(MAX_RUNS):
-            pass
+        self._merge_due()
         return KeyedChanges(self._reader, txn)
+
+    def adopt(self, txn: Transaction, look: StateLook, written: Iterable[WrittenRun]) -> None:
+        """Make what tasks have written for a look a part of the state, with the commit.
+
+        Once in a transaction, and not beside a `within` block of the state. `written`: at most one
+        run of a range; with none of them the state stays as it is. Raises StateConflict where the
+        state has changed since the look; the commit does where it changes until then: then roll
+        back, remove the files (`FragmentFiles.remove`, those of `WrittenRun.file` that are not 0),
+        and begin anew with another look. Raises what `txn.integration.adopt` does for a file that
+        is missing or damaged, InvalidArgument for runs of the same keys.
+        """
+        runs, values = sorted(written, key=lambda run: run.first), self._reader.values
+        for run, after in pairwise(runs):
+            if after.first <= run.last:
+                raise InvalidArgument(
+                    f"keyed state {self.name!r}: two runs were written for the same range of keys: "
+                    "adopt one of a range, as one attempt of its task has written it"
+                )
+        if version_of(txn.get_value(values, VERSION)) != look.version:
+            raise StateConflict(
+                f"keyed state {self.name!r} was changed since the look, of version {look.version}: "
+                "roll back, and begin anew with another look"
+            )
+        if runs:
+            txn.set_value(values, VERSION, b"%d" % (look.version + 1))
+        for run in runs:
+            self._reader.files.put(txn, run, look.version + 1, look.version + 1)
 
     def merge(self, *, all: bool = False) -> bool:
         """Merge the newest runs into one where there are several, or all; whether any were.
@@ -119,6 +187,10 @@ class KeyedState:
         then does that beside.
         """
         return self._merge_some(MERGED_RUNS, all=all)
+
+    def _merge_due(self) -> None:
+        while self._merge_some(MAX_RUNS):
+            pass
 
     def _merge_some(self, most: int, *, all: bool = False) -> bool:
         while True:
@@ -163,13 +235,15 @@ class KeyedState:
                     raise StateConflict(f"run {entry.name} was merged already: look anew")
             layout = layout_by(reader.manifest())
             size, count = sum(e.size for e in chosen), sum(e.rows for e in chosen)
-            made = files.new_run(layout, size, count)
+            first, last = min(e.first for e in chosen), max(e.last for e in chosen)
+            made = files.new_run(layout, size, count, (first, last))
             try:
-                for rows in merged_rows(reader.opened(chosen), layout):
+                for rows in merged_rows(chosen, reader.opened(chosen), layout, (first, last)):
                     made.add(living(rows, now_us) if is_all else rows)
-                info = made.finish()
-                if info.rows:
-                    made.put(txn, info, chosen[-1].low, chosen[0].high)
+                run = made.finish()
+                if run.rows:
+                    low, high = min(e.low for e in chosen), max(e.high for e in chosen)
+                    files.put(txn, run, low, high)
             except BaseException:
                 made.abort()
                 raise

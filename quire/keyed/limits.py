@@ -10,6 +10,13 @@ MAX_KEYED_NAME: Final = 180  # characters: the names made of it, of a queue and 
 # of them first.
 MAX_RUNS: Final = 8
 
+# Ranges of hashes that tasks share the keys of a state by; each may write a run with a commit.
+MAX_RANGES: Final = 1024
+
+# The runs of one commit that are messages, of all ranges together, about: those who look are given
+# them, which is up to `MAX_RUNS` times as much for each task.
+LOOK_MESSAGE_BYTES: Final = 1 << 20
+
 # From so many on a merge that is asked for merges some.
 MERGED_RUNS: Final = 4
 

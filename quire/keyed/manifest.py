@@ -4,13 +4,16 @@
 - KM2: a change of rows reads the version and sets the next one: of two that began from the same one
   commits the first, the other raises StateConflict. A merge leaves the version, and reads the
   values of the runs that it deletes: it is refused only where another merge was faster.
+- KM3: a run has the changes of some versions, one after another, in one range of hashes. Of two
+  runs with a hash in common one has the newer versions, all of them. A version may have several
+  runs, as tasks write them, each in a range of its own.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from quire.errors import StoreCorrupt
@@ -44,11 +47,13 @@ class RunEntry(NamedTuple):
     rows: int
     deleted: int
     size: int  # in bytes
+    first: int  # of the hashes that it is for
+    last: int
 
     @property
     def key(self) -> str:
         """The key of its value."""
-        return f"{_RUN}{self.high:016x}"
+        return f"{_RUN}{self.high:016x}.{self.first:016x}"
 
     @property
     def name(self) -> str:
@@ -65,7 +70,7 @@ class KeyedManifest(NamedTuple):
 
     definition: KeyedDefinition
     version: int
-    runs: tuple[RunEntry, ...]  # the newest first
+    runs: tuple[RunEntry, ...]  # the newest first, of one version the first hashes first
 
     @classmethod
     def of(cls, name: str, values: Mapping[str, bytes]) -> KeyedManifest | None:
@@ -73,12 +78,8 @@ class KeyedManifest(NamedTuple):
         if DEFINITION not in values:
             return None
         try:
-            found = [
-                RunEntry(**json.loads(value))
-                for key, value in values.items()
-                if key.startswith(_RUN)
-            ]
-            runs = tuple(sorted(found, key=lambda run: run.high, reverse=True))
+            found = [_entry_of(value) for key, value in values.items() if key.startswith(_RUN)]
+            runs = tuple(sorted(found, key=lambda run: (-run.high, run.first)))
             definition = KeyedDefinition(**json.loads(values[DEFINITION]))
             manifest = cls(definition, version_of(values.get(VERSION)), runs)
         except (ValueError, TypeError) as error:
@@ -86,13 +87,26 @@ class KeyedManifest(NamedTuple):
                 f"keyed state {name!r}: what the state {PREFIX + name!r} keeps of it is not "
                 f"readable ({error!r}): restore the store from a backup, or drop the state"
             ) from error
-        for newer, older in pairwise(runs):
-            if newer.low <= older.high:
+        _check_order(name, runs)
+        return manifest
+
+
+@lru_cache(maxsize=4096)
+def _entry_of(value: bytes) -> RunEntry:
+    return RunEntry(**json.loads(value))
+
+
+def _check_order(name: str, runs: Sequence[RunEntry]) -> None:
+    """Raise StoreCorrupt where it is not told which of two runs is newer (KM3)."""
+    for number, newer in enumerate(runs):
+        for older in runs[number + 1 :]:
+            if older.high < newer.low:
+                break
+            if older.first <= newer.last and newer.first <= older.last:
                 raise StoreCorrupt(
                     f"keyed state {name!r}: runs {newer.name} and {older.name} both have version "
-                    f"{older.high}"
+                    f"{older.high} of the same keys"
                 )
-        return manifest
 
 
 def version_of(value: bytes | None) -> int:

@@ -36,6 +36,10 @@ class RowLayout:
         self.row_bytes: Final = self.type.itemsize
         self._texts = [number for number, width in enumerate(self._widths) if not width]
 
+    def shown_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows with the schema of the state, which says what is never null."""
+        return pa.RecordBatch.from_arrays(batch.columns, schema=self.shown)
+
     def encode(self, rows: KeyedRows) -> tuple[NDArray[Any], NDArray[np.uint8], NDArray[np.int64]]:
         """Return the fixed parts, the texts of all rows, and where those of each row begin.
 

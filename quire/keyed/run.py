@@ -105,6 +105,10 @@ class KeyedRun:
         ):
             raise StoreCorrupt(f"{self.where}: its index contradicts itself")
 
+    def whole(self) -> bytes | memoryview:
+        """Return all its bytes, as they were written. Raises StoreCorrupt."""
+        return self._read(0, self.bytes)
+
     def keep(self) -> None:
         """Read all pieces, and keep them in memory."""
         if self._cached is None:

@@ -1,13 +1,14 @@
 """Several runs read as one: of each key the newest row. And which runs are merged.
 
 MR1. Of all runs together about `WINDOW_BYTES` are in memory at a time.
-MR2. There are `MAX_RUNS` at most: who is to add one merges before, where there are so many. The run
-     before those that are merged is larger than `MERGE_RATIO` times all of them.
+MR2. A hash is in `MAX_RUNS` at most: who is to add one merges before, where it is in so many. The
+     runs before those that are merged are larger than `MERGE_RATIO` times all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from quire.libraries import np
 
@@ -19,21 +20,28 @@ from .row_layout import RowLayout, with_columns
 from .run import KeyedRun
 
 
-def merged_rows(runs: Sequence[KeyedRun], layout: RowLayout) -> Iterator[KeyedRows]:
+def merged_rows(
+    entries: Sequence[RunEntry],
+    runs: Sequence[KeyedRun],
+    layout: RowLayout,
+    hashes: tuple[int, int] = (0, LAST_HASH),
+) -> Iterator[KeyedRows]:
     """Yield the newest row of each key, ascending by hash; deleted and expired ones, too.
 
-    `runs`: the newest first.
+    `entries`: the newest first; `runs`: each of them, open. `hashes`: the first and last of those.
     """
-    if not runs:
-        return
-    size = sum(run.bytes for run in runs)
-    windows = max(1, -(-size // WINDOW_BYTES))
-    step = -(-(LAST_HASH + 1) // windows)
-    for first in range(0, LAST_HASH + 1, step):
-        last = min(first + step - 1, LAST_HASH)
-        parts = [with_columns(run.between(first, last), layout.schema) for run in runs]
-        rows = newest_of(parts, layout.key_columns)
-        if len(rows.hashes):
+    low, high = hashes
+    size = sum(entry.size for entry in entries)
+    step = -(-(high - low + 1) // max(1, -(-size // WINDOW_BYTES)))
+    for first in range(low, high + 1, step):
+        last = min(first + step - 1, high)
+        parts = [
+            with_columns(run.between(max(first, entry.first), min(last, entry.last)), layout.schema)
+            for entry, run in zip(entries, runs, strict=True)
+            if entry.first <= last and first <= entry.last
+        ]
+        rows = newest_of(parts, layout.key_columns) if parts else None
+        if rows is not None and len(rows.hashes):
             yield rows
 
 
@@ -44,14 +52,37 @@ def living(rows: KeyedRows, now_us: int) -> KeyedRows:
 
 
 def due_merge(runs: Sequence[RunEntry], most: int) -> Sequence[RunEntry]:
-    """Return the newest runs, which are to be merged; none where there are fewer than `most`.
+    """Return the newest runs, which are to be merged; none where no hash is in so many as `most`.
 
     `runs`: the newest first.
     """
-    if len(runs) < most:
+    if depth_of(runs) < most:
         return ()
-    count, size = 1, runs[0].size
-    while count < len(runs) and (count < 2 or runs[count].size < MERGE_RATIO * size):
-        size += runs[count].size
+    levels = _levels(runs)
+    count, size = 1, sum(run.size for run in levels[0])
+    for level in levels[1:]:
+        more = sum(run.size for run in level)
+        if count >= 2 and more >= MERGE_RATIO * size:
+            break
+        size += more
         count += 1
-    return runs[:count]
+    return [run for level in levels[:count] for run in level]
+
+
+def depth_of(runs: Sequence[RunEntry]) -> int:
+    """Return in how many runs a hash is, at most: through so many goes the look for a key."""
+    edges = sorted([(run.first, 1) for run in runs] + [(run.last + 1, -1) for run in runs])
+    return max(accumulate(step for _, step in edges), default=0)
+
+
+def _levels(runs: Sequence[RunEntry]) -> list[list[RunEntry]]:
+    """Return runs, the newest first, by level: those of a level are newer than all of the next."""
+    levels: list[list[RunEntry]] = []
+    low = 0
+    for run in runs:
+        if not levels or run.high < low:
+            levels.append([])
+            low = run.low
+        levels[-1].append(run)
+        low = min(low, run.low)
+    return levels

@@ -54,9 +54,13 @@ class DirectoryFiles:
         if not self._env.exists(self._directory):
             raise _unseen(self._path, "does not see")
 
-    def new_fragment(self, store_id: int, codec: ltds.Compression) -> ltds.LtdsWriter:
+    def new_fragment(
+        self, store_id: int, codec: ltds.Compression, *, streamed: bool = False
+    ) -> ltds.LtdsWriter:
         fragment_id = ltds.new_id(self._env, foreign=True)
-        return ltds.LtdsWriter(self._env, self._directory, store_id, fragment_id, codec)
+        return ltds.LtdsWriter(
+            self._env, self._directory, store_id, fragment_id, codec, streamed=streamed
+        )
 
     def open_fragment(self, ltds_id: int, store_id: int) -> ltds.LtdsReader:
         return ltds.LtdsReader(self._env, self._directory, ltds_id, store_id)

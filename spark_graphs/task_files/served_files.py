@@ -51,11 +51,14 @@ class ServedFiles:
     def check(self) -> None:
         connection.call(self._url, lambda store: store.integration.read_places([]))
 
-    def new_fragment(self, store_id: int, codec: ltds.Compression) -> ltds.LtdsWriter:
+    def new_fragment(
+        self, store_id: int, codec: ltds.Compression, *, streamed: bool = False
+    ) -> ltds.LtdsWriter:
         fragment_id = ltds.new_id(self._env, foreign=True)
         return ltds.LtdsWriter(
-            _FragmentMaker(self._url, fragment_id), self._url, store_id, fragment_id, codec
-        )
+            _FragmentMaker(self._url, fragment_id), self._url, store_id, fragment_id, codec,
+            streamed=streamed,
+        )  # fmt: skip
 
     def open_fragment(self, ltds_id: int, store_id: int) -> ltds.LtdsReader:
         return ltds.LtdsReader(_Opener(self._url, ltds_id), self._url, ltds_id, store_id)

@@ -35,8 +35,13 @@ class TaskFiles(Protocol):
     def check(self) -> None:
         """Raise StoreNotFound where this host cannot use the files."""
 
-    def new_fragment(self, store_id: int, codec: ltds.Compression) -> ltds.LtdsWriter:
-        """Return the writer of a file with a name of its own, which a commit may adopt."""
+    def new_fragment(
+        self, store_id: int, codec: ltds.Compression, *, streamed: bool = False
+    ) -> ltds.LtdsWriter:
+        """Return the writer of a file with a name of its own, which a commit may adopt.
+
+        `streamed`: it is to have one streamed message.
+        """
 
     def open_fragment(self, ltds_id: int, store_id: int) -> ltds.LtdsReader:
         """Open a finished file. Raises StoreCorrupt where there is none."""

@@ -18,7 +18,7 @@ CODE = """
 import os, signal, sys
 import quire
 from quire import keyed
-from quire.keyed import keyed_state, run_files
+from quire.keyed import keyed_state, run_files, run_output
 from tests.keyed.conftest import SMALL_RUNS
 from tests.keyed.test_keyed_crashes import SCHEMA, go_on
 from tests.kit.limits import limited
@@ -41,8 +41,8 @@ def step():
     if steps == last:
         os.kill(os.getpid(), signal.SIGKILL)
 
-at_steps(run_files.RunPut, "finish")
-at_steps(run_files.RunPut, "put")
+at_steps(run_output.RunOutput, "finish")
+at_steps(run_files.RunFiles, "put")
 at_steps(keyed_state.KeyedState, "_merge")
 with limited(SMALL_RUNS), quire.open(path) as store:
     state = keyed.open_state(store, "totals", "customer", SCHEMA)

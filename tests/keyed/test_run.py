@@ -14,9 +14,9 @@ from quire.keyed import key_hash
 from quire.keyed.format import LAST_HASH, NEVER, TRAILER
 from quire.keyed.key_hash import hashes_of
 from quire.keyed.keyed_rows import KeyedRows, newest_of
+from quire.keyed.open_runs import run_in_memory
 from quire.keyed.row_layout import RowLayout, layout_of
 from quire.keyed.run import KeyedRun
-from quire.keyed.run_files import run_in_memory
 from quire.keyed.run_writer import RunWriter, seal_trailer
 from tests.kit.limits import Limits
 
