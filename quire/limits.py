@@ -429,6 +429,10 @@ POSITIONS = (1 << POSITION_BITS) - 1
 assert (MAX_PRIORITY + 1) << POSITION_BITS <= 1 << 63  # as an array holds them
 # Of an order by texts, how many bytes of each count: what waits takes some 120 bytes then.
 ORDERED_TEXT_BYTES = 64
+# Where somebody asks why a message is not delivered: how many headers are looked at for that at
+# most, and how many pages of states, so that no queue takes longer than a moment.
+EXPLAINED_MESSAGES = 65536
+EXPLAINED_PAGES = 1024
 ORDERED_AT_ONCE = 8192  # messages put in an order of many ranks together: some 5 ms of the lock
 # Of an order by sequences: how long a message waits for those before it, and how many of a sender.
 DEFAULT_SEQUENCE_SECONDS = 5.0

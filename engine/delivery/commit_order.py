@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from quire.intervals import IntervalSet
 
 from .delivery_counts import DeliveryCounts
-from .delivery_table import Event
+from .delivery_table import DeliveryState, Event
 
 if TYPE_CHECKING:
     from .ordered_groups import Groups
@@ -82,6 +82,40 @@ class CommitOrder:
     def is_ready(self, position: int) -> bool:
         """Return True if the position can be delivered now, be it the next one or not."""
         return not self._done.contains(position) and not self.held_in(position, position + 1)
+
+    def state_of(self, position: int) -> DeliveryState:
+        """Return the state of a position, as the table of delivery names it."""
+        if self._done.contains(position):
+            return DeliveryState.READ
+        if self._spent.contains(position):
+            return DeliveryState.SPENT
+        if self.rejected.contains(position):
+            return DeliveryState.REJECTED
+        is_free = position >= self.cursor or self.returned.contains(position)
+        return DeliveryState.AVAILABLE if is_free else DeliveryState.IN_FLIGHT
+
+    def peek(self, end: int) -> int | None:
+        """Return the position below `end` that would be taken next; None: there is none."""
+        first = self.returned.first()
+        position = self._done.first_gap(self.cursor) if first is None else first[0]
+        return position if position < end else None
+
+    def first_of(self, state: DeliveryState, pages: int) -> int | None:
+        """Return the first position that is held, in a state; None: there is none."""
+        if state is not DeliveryState.IN_FLIGHT:
+            held = {DeliveryState.REJECTED: self.rejected, DeliveryState.SPENT: self._spent}
+            run = held.get(state, _NOTHING).first()
+            return None if run is None else run[0]
+        sets = (self._done, self.returned, self.rejected, self._spent)
+        position = 0
+        for _ in range(pages):  # to the end of whatever it is in, until it is in nothing
+            before = position
+            for each in sets:
+                position = each.first_gap(position)
+            if position == before or position >= self.cursor:
+                break
+        is_held = self.state_of(position) is DeliveryState.IN_FLIGHT
+        return position if is_held else None
 
     def take(
         self, limit: int, attempts: DeliveryCounts, taker: object, end: int

@@ -25,8 +25,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
+from itertools import islice
 from sys import getsizeof
-from typing import Final
+from typing import Final, NamedTuple
 
 from quire.checksum import checksum
 from quire.definitions.limits import ALONE
@@ -59,6 +60,15 @@ class _Holder:
         self.taker = taker
         self.groups = 0
         self.shown = Line()  # what it alone may take
+
+
+class GroupObstacle(NamedTuple):
+    """A reason why a group shows everybody no message: it is held, full, or rests."""
+
+    is_held: bool = False  # of a message that is in flight, or comes later
+    position: int | None = None  # of that message, if it is known
+    is_full: bool = False  # as many are in flight as may be
+    due_us: int = 0  # when its rate lets it go on, by the clock that nobody sets
 
 
 _NOBODY: Final = _Holder(None)  # who may go on with a group that waits (OG2)
@@ -390,6 +400,23 @@ class Groups:
             before.groups -= 1
             if not before.groups and before is not _NOBODY:
                 del self._holders[before.taker]
+
+    def obstacle(self, number: int, most: int) -> GroupObstacle | None:
+        """Return what keeps everybody from the next message of a group; None: nothing does.
+
+        Of what is in flight or comes later so many positions at most are looked at.
+        """
+        number = number or (0 if self.paces is None else ALONE)
+        group = self._groups.get(number)
+        if not isinstance(group, _MessageGroup):
+            return None
+        if group.holder is not None:
+            held = (at for at, own in islice(self.held.items(), most) if own == number)
+            return GroupObstacle(is_held=True, position=next(held, None))
+        if self.paces is not None and self.paces.is_full(number, group.held):
+            return GroupObstacle(is_full=True)
+        due_us = 0 if self.paces is None else self.paces.due_us(number)
+        return GroupObstacle(due_us=due_us) if due_us else None
 
     # All of it
 

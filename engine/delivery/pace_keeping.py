@@ -98,6 +98,11 @@ class SubscriptionPace:
         self._pace = pace
 
     @property
+    def limits(self) -> QueuePace:
+        """Return the limits that hold now."""
+        return self._pace
+
+    @property
     def has_rate(self) -> bool:
         """Return True if starts are counted, as a rate limits them."""
         return self._pace.rate is not None or (

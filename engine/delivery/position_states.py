@@ -136,6 +136,14 @@ class PositionStates:
         """How many there are in certain states."""
         return sum([page.translate(wanted).count(1) for page in self._pages.values()])
 
+    def first(self, state: DeliveryState, most_pages: int) -> int | None:
+        """Return the first position in a state, of the first so many pages; None: there is none."""
+        for index in sorted(self._pages)[:most_pages]:
+            at = self._pages[index].find(state.number)
+            if at >= 0 and index * POSITION_STATES_PAGE + at < self.end:
+                return index * POSITION_STATES_PAGE + at
+        return None
+
     def _parts(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """The pages that tell of [start, end), and of each from where to where."""
         first, last = start // POSITION_STATES_PAGE, (end - 1) // POSITION_STATES_PAGE + 1

@@ -58,6 +58,7 @@ _PositionRuns = Iterable[tuple[int, int]]
 UNSEEN, WAITING, SCHEDULED, AVAILABLE, IN_FLIGHT, LATE, REJECTED, SPENT, EXPIRED, UNWANTED, READ = [
     state.number for state in DeliveryState
 ]
+_STATES: Final = tuple(DeliveryState)
 _IN_HAND: Final = those_of(IN_FLIGHT, LATE)
 _HELD: Final = those_of(IN_FLIGHT, LATE, REJECTED, SPENT, EXPIRED)
 _COMING: Final = those_of(SCHEDULED, WAITING)
@@ -409,6 +410,34 @@ class Selection:
     def missed(self) -> int:
         """How many messages were let through though something before them was missing."""
         return 0 if self.sequences is None else self.sequences.missed
+
+    # For who asks why a message is not delivered
+
+    def state_of(self, position: int) -> DeliveryState:
+        """Return the state of a position, as the table of delivery names it."""
+        return _STATES[self.where.of(position) if position < self.known else UNSEEN]
+
+    def peek(self, end: int) -> int | None:
+        """Return the position that everybody would take next; None: there is none."""
+        if self.groups is not None:
+            code = self.groups.first(None)
+            return None if code < 0 else code & POSITIONS
+        while (code := self._standing.first()) >= 0:
+            if self.where.of(code & POSITIONS) == AVAILABLE:
+                return code & POSITIONS
+            self._standing.pop()  # it is elsewhere by now (SL2)
+        return None
+
+    def first_of(self, state: DeliveryState, pages: int) -> int | None:
+        """Return the first position in a state, of so many pages of them; None: there is none.
+
+        Of what is not due yet the one that is due first, as far as it stands near the heap's top.
+        """
+        if state is DeliveryState.SCHEDULED:
+            near = [row for row in self._scheduled[:pages] if self.where.of(row[1]) == SCHEDULED]
+            if near:
+                return min(near)[1]
+        return self.where.first(state, pages)
 
     # Taking and giving back
 

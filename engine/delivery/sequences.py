@@ -234,6 +234,18 @@ class Sequences:
         if not self._behind:
             self._behind = {}  # the same
 
+    def awaited(self, position: int, link: int) -> tuple[int | None, int]:
+        """Return which number a message waits for, and until when; None: that is not known.
+
+        By the clock that nobody sets; 0: it does not wait.
+        """
+        _, sender = number_of(link)
+        known = self._of(sender)
+        dues = [
+            _due_of(code) for code in self._waiting.get(sender, ()) if _split(code)[1] == position
+        ]
+        return known >> SEQUENCE_RANK_BITS if known else None, min(dues, default=0)
+
     @property
     def memory_bytes(self) -> int:
         """Return the bytes that the sequences take (SQ5)."""

@@ -12,9 +12,11 @@ from quire.arguments import (
     check_archive_url,
     check_flag,
     check_limit,
+    check_message_id,
     check_name,
     check_passed,
     check_queues,
+    check_source,
     check_switch,
     check_transaction_id,
     check_type,
@@ -24,6 +26,7 @@ from quire.definitions.queue_types import type_named
 from quire.engine.checkpoints.checkpoint import Checkpointer
 from quire.engine.checkpoints.store_files import Opened
 from quire.engine.commits.definitions import Definitions
+from quire.engine.inspection.explaining import Explainer
 from quire.engine.inspection.status import listing
 from quire.engine.inspection.verify import verify
 from quire.engine.lookup.choice import choice_of
@@ -38,6 +41,7 @@ from quire.engine.upkeep.started_types import StartedTypes
 from quire.errors import InvalidArgument, StoreFailed
 from quire.interface.starts import Time, check_time
 from quire.moments import Duration
+from quire.reports.explanation import Explanation
 from quire.reports.info import (
     ArchiveInfo,
     CatalogItem,
@@ -66,6 +70,7 @@ class AdminHandlers:
         types: StartedTypes,
         checkpointer: Checkpointer,
         shipping: Callable[[], Shipping],
+        maintenance_error: Callable[[], str | None],
     ) -> None:
         self._opened = opened
         self._context = context
@@ -75,6 +80,7 @@ class AdminHandlers:
         self._types = types
         self._checkpointer = checkpointer
         self._shipping = shipping
+        self._maintenance_error = maintenance_error
 
     def create_queues(self, queues: Iterable[str | Mapping[str, Any]]) -> list[QueueInfo]:
         files = len(self._opened.places.managers)
@@ -162,6 +168,15 @@ class AdminHandlers:
     def position_at(self, name: str, time: Time) -> int:
         queue, time_us = self._state.queue(name), check_time(time)
         return position_at(self._context.delivery, queue, time_us)
+
+    def explain(self, source: str, id: int | None) -> Explanation:
+        checked = None if id is None else check_message_id(id)
+        return Explainer(
+            self._context,
+            check_source(source),
+            has_failed=self._checkpointer.store_failed,
+            maintenance_error=self._maintenance_error,
+        ).explain(checked)
 
     def queue_records(self, name: str, start: int, limit: int) -> list[QueueRecord]:
         return listing(self._state.queue(name), check_passed(start), check_limit(limit))

@@ -35,6 +35,7 @@ _MAKERS: Final[Mapping[str, Callable[[Parts], Any]]] = {
         parts.types,
         parts.checkpointer,
         partial(_shipping, parts),
+        lambda: parts.maintenance.last_error,
     ),
     "cron": lambda parts: cron.CronHandlers(parts.schedules, parts.maintenance),
     "delayed": lambda parts: values.DelayedHandlers(parts.context.state, parts.context.delivery),

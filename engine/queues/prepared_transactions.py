@@ -109,6 +109,21 @@ class PreparedTransactions:
                     return prepared.record.xid
         return None
 
+    def taker_of(self, subscription_id: int, position: int) -> PrepareRecord | None:
+        """Return the record of the prepared transaction that has got a message."""
+        for prepared in self:
+            for read in prepared.record.reads[: prepared.record.taken]:
+                if read.subscription_id == subscription_id and read.start <= position < read.end:
+                    return prepared.record
+        return None
+
+    def putter_to(self, queue_id: int) -> PrepareRecord | None:
+        """Return the record of the first prepared transaction that has put to a queue."""
+        for prepared in self:
+            if any(part.queue_id == queue_id for part in prepared.record.parts):
+                return prepared.record
+        return None
+
     def info(self, now_us: int) -> list[PreparedInfo]:
         return [self._info(prepared.record, now_us) for prepared in self]
 

@@ -371,6 +371,11 @@ class Queue(QueueEffects):
     def _shut(self) -> None:
         self.is_shut = self.dropped or bool(self._why_not("gets"))  # nothing can be got
 
+    @property
+    def switches(self) -> Switches:
+        """Return what the store as a whole lets in."""
+        return self._switches
+
     def check_there(self, subscription: Subscription) -> None:
         """Raises QueueNotFound, SubscriptionNotFound, QueueDisabled."""
         if self.dropped:

@@ -60,6 +60,7 @@ class OpenTransaction(BufferUser, Protocol):
     opened: float  # as of the monotonic clock
     deadline: float
     put_timeout: float | None  # seconds that its user lets puts wait
+    is_own: bool  # the store's
 
     @property
     def id(self) -> int:
@@ -71,6 +72,12 @@ class OpenTransaction(BufferUser, Protocol):
 
     def has(self, subscription: Subscription, position: int) -> bool:
         """Return True if the transaction has the message."""
+
+    def keeps(self, subscription: Subscription, position: int) -> bool:
+        """Return True if the transaction keeps the message from others, and has not got it."""
+
+    def takes_as(self, taker: object) -> bool:
+        """Return True if this is what the transaction takes messages as."""
 
     def info(self) -> TransactionInfo:
         """Return a description of the transaction."""
@@ -92,6 +99,7 @@ class Registry:
         self.open: dict[int, ref[OpenTransaction]] = {}
         self.new_id = numbers_from(1)
         self.dropped: deque[OpenTransaction] = deque()
+        self.is_draining = False  # no more are begun, as the store is being shut down
 
     def __iter__(self) -> Iterator[OpenTransaction]:
         """The open transactions, the oldest first."""

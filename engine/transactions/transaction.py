@@ -481,6 +481,15 @@ class EmbeddedTransaction(TransactionCalls):
         """Return True if it has got the message, or keeps it."""
         return (reads := self._reads) is not None and reads.has(subscription, position)
 
+    def keeps(self, subscription: Subscription, position: int) -> bool:
+        """Return True if it keeps the message from others, and has not got it."""
+        extra = None if self._reads is None else self._reads.extra
+        return extra is not None and extra.kept.keeps(subscription, position)
+
+    def takes_as(self, taker: object) -> bool:
+        """Return True if this is what the transaction takes messages as."""
+        return taker is not None and self._reads is taker
+
     def end_by(self, kind: type[QuireError], text: str, *, wait: bool) -> bool:
         """Roll back for another reason than its user's, who is told so; whether that was done.
 

@@ -57,6 +57,7 @@ class AsyncAdmin(AsyncNamespace):
     checkpoint = awaited(Admin.checkpoint)
     verify = awaited(Admin.verify)
     position_at = awaited(Admin.position_at)
+    explain = awaited(Admin.explain)
     queue_records = awaited(Admin.queue_records)
     set_archive = awaited(Admin.set_archive)
     archive = awaited(Admin.archive)

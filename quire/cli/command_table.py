@@ -21,6 +21,7 @@ from .commands import (
     subscriptions,
     transactions,
     users,
+    why,
 )
 
 _OF_USERS: Final = (
@@ -37,6 +38,7 @@ SUBJECTS: Final[dict[str, tuple[tuple[ModuleType, str], ...]]] = {
     "messages": (
         (putting, "put"),
         (getting, "get, browse, scheduled, cancel"),
+        (why, "why"),
         (moving, "move, redrive, relay"),
     ),
     "messages by the clock": (

@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     options = read_line(arguments)
+    options.in_commands = lambda text: error_hints.in_commands(text, options.path)
     if sys.stdout is None:  # what cannot be shown is not done
         print("quire: standard output is closed", file=sys.stderr)
         return ExitStatus.ERROR

@@ -115,6 +115,20 @@ def _transaction(user: UserInForce, arguments: CallValues, found: Any) -> Any:
     return found if words is None else replace(found, owner=words)
 
 
+def _explanation(user: UserInForce, arguments: CallValues, found: Any) -> Any:
+    """An explanation: transactions of others are not named, nor queues that may not be seen."""
+    if found.queue is not None and not user.rights.sees(NameKind.QUEUE, found.queue):
+        found = replace(found, queue=None, detail="")
+        if found.reason == "dead letter":
+            found = replace(found, reason=found.reason.NOT_THERE)
+    words = None if found.owner is None else _own_words(user, found.owner)
+    if words is not None:
+        return replace(found, owner=words)
+    if user.rights.allows(WHOLE_STORE):
+        return found
+    return replace(found, owner=None, transaction=None, xid=None)
+
+
 def _status(user: UserInForce, arguments: CallValues, found: Any) -> Any:
     """All of it, for who may look after the store; the own use of limits, for others."""
     if user.rights.allows(WHOLE_STORE):
@@ -136,4 +150,5 @@ SHOWN: Final[Mapping[str, Show]] = {
     "keys": _keys,
     "transactions": _transactions,
     "transaction": _transaction,
+    "explanation": _explanation,
 }

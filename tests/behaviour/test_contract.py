@@ -339,7 +339,7 @@ def names_of_queues(store: AnyStore) -> None:
     assert payloads(store.browse("c")) == [b"1"]
 
 
-@covers(ADMIN, "move purge redrive position_at queue_records switch")
+@covers(ADMIN, "move purge redrive position_at queue_records explain switch")
 def messages_of_an_administrator(store: AnyStore) -> None:
     """Moved, thrown away, put back from the dead letters; and told of."""
     store.create_queue("dead", kind="work")
@@ -348,6 +348,7 @@ def messages_of_an_administrator(store: AnyStore) -> None:
     store.put_many("q", [b"1", b"2"])
     assert store.admin.position_at("q", 0) == store.integration.positions("q")[0]
     assert len(store.admin.queue_records("q")) >= 1
+    assert store.admin.explain("q").reason == "ready"
     assert store.admin.move("q", "other", max_messages=1) == 1
     assert store.admin.purge("other") == 1
     with store.transaction() as txn:

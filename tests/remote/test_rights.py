@@ -382,6 +382,36 @@ def test_transactions_are_seen_and_ended_by_who_began_them(filled: Store) -> Non
     his.rollback()
 
 
+def test_an_explanation_names_what_its_user_sees(filled: Store) -> None:
+    """A user's own transaction in the own words; of those of others just that there is one."""
+    filled.create_queue("jobs", max_deliveries=1, dead_letter="dead")
+    ids = filled.put_many("jobs", [b"1", b"2", b"3"])
+    grants = grants_of("get,browse queue:jobs")
+    whole = [*grants_of("admin store:*"), *grants_of("get,browse queue:*")]
+    anna, admin = (GuardedStore(filled, User(*some)) for some in (grants, whole))
+    with filled.transaction(owner="the house") as own, anna.transaction(owner="a 1") as hers:
+        assert own.get("jobs") is not None
+        assert hers.get("jobs") is not None
+        found = anna.admin.explain("jobs", ids[0])
+        assert (found.reason, found.transaction, found.owner) == ("in flight", None, None)
+        assert "the house" not in found.text
+        assert admin.admin.explain("jobs", ids[0]).transaction == own.id
+        found = anna.admin.explain("jobs", ids[1])
+        assert (found.transaction, found.owner) == (hers.id, "a 1")
+        own.rollback()
+        hers.rollback()
+    with filled.transaction() as txn:
+        message = txn.get("jobs")
+        assert message is not None
+        txn.reject(message)
+    letter = filled.browse("dead")[0].id
+    found = anna.admin.explain("jobs", letter)
+    assert (found.reason, found.queue) == ("not there", None)
+    assert admin.admin.explain("jobs", letter).reason == "dead letter"
+    with pytest.raises(QueueNotFound):
+        anna.admin.explain("orders")
+
+
 # Detours, over a connection -----------------------------------------------------------------------
 
 

@@ -68,6 +68,7 @@ STORE: Calls = {
     "integration.positions": (lambda s: s.integration.positions("work"), LOOK),
     "integration.positions_many": (lambda s: s.integration.positions_many(["work"]), LOOK),
     "admin.position_at": (lambda s: s.admin.position_at("work", 1.0), LOOK),
+    "admin.explain": (lambda s: s.admin.explain("work"), LOOK),
     "admin.queue_records": (lambda s: s.admin.queue_records("work"), LOOK),
     "subscribe": (lambda s: s.subscribe("topic", "one"), CHANGE),
     "integration.subscribe_many": (

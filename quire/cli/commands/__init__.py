@@ -17,6 +17,7 @@ __getattr__ = _late_modules(
     "subscriptions",
     "transactions",
     "users",
+    "why",
 )
 
 __all__: list[str] = []

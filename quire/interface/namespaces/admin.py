@@ -14,6 +14,7 @@ from quire.interface import lookup, redriving
 from quire.interface import starts as start_places
 from quire.limits import DEFAULT_ARCHIVE_LIMIT_BYTES
 from quire.moments import Duration
+from quire.reports import explanation
 from quire.reports.info import (
     ArchiveInfo,
     CatalogItem,
@@ -213,6 +214,19 @@ class Admin(Subject, path="admin"):
         that the next one gets. `time`: a datetime with a time zone, or seconds since the epoch.
         A few record pages and one block at most are read, however many messages are kept.
         Raises QueueNotFound, InvalidArgument, StoreCorrupt.
+        """
+
+    @look(needs="browse source:source", shows="explanation")
+    def explain(self, source: str, id: int | None = None) -> explanation.Explanation:
+        """Return why a message is not delivered: why not, since or until when, and what to do.
+
+        `source`: "queue" of a work queue, "queue/subscription" of a topic. `id`: of the message;
+        None: the message that comes next, or would if anything let it. The `reason` is a value, the
+        fields say more, and `text` is a sentence in words (docs/operations.md). Nothing is taken or
+        changed. It takes a moment, however many messages there are: of many that nobody has looked
+        at since the store was opened the answer says just that.
+
+        Raises QueueNotFound, SubscriptionNotFound, InvalidArgument, StoreCorrupt.
         """
 
     @look(needs="manage queue:name")
