@@ -138,6 +138,10 @@ STOP_SECONDS = 60.0  # how long a run waits for a step that was told to stop
 
 assert FULL_HOLD_SECONDS < LEASE_SECONDS < FRAGMENT_AGE_SECONDS
 assert FIRST_LOOK_MESSAGES < STEP_PIECES
+# Ranges of keys that tasks share a state's rows by, where a batch is too large for the driver: each
+# is a run with its commit.
+STATE_RANGES = 8
+
 assert LOCAL_BYTES < DEFAULT_STEP_BYTES
 
 # --- connecting ---

@@ -56,6 +56,8 @@ class StepDefinition(Struct, frozen=True):
     watermark: str | None = None
     marker: str | None = None  # the attribute of messages that batches end behind
     function: str = ""  # what it is called in its module
+    states: tuple[str, ...] = ()  # the keyed states that it reads and changes
+    tables: tuple[str, ...] = ()  # those that it reads
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -118,4 +120,5 @@ class GraphDefinition(Struct, frozen=True):
 
 def _step(document: Mapping[str, Any]) -> StepDefinition:
     known = {name: document[name] for name in StepDefinition.__struct_fields__ if name in document}
-    return StepDefinition(**known | {name: tuple(document[name]) for name in ("reads", "writes")})
+    names = ("reads", "writes", "states", "tables")
+    return StepDefinition(**known | {name: tuple(known.get(name, ())) for name in names})

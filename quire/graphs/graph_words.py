@@ -43,6 +43,10 @@ def _step(step: StepDefinition) -> Iterator[str]:
     yield f"reads {', '.join(step.inputs)}, from {step.start} on"
     if step.writes:
         yield f"writes {', '.join(step.writes)}"
+    if step.states:
+        yield f"remembers by key: {', '.join(step.states)}"
+    if step.tables:
+        yield f"looks into {', '.join(step.tables)}"
     if step.dead is not None:
         yield f"dead letters go to {step.dead}"
     if step.kind == "streaming":
@@ -55,7 +59,8 @@ def _step(step: StepDefinition) -> Iterator[str]:
         yield "commits: the positions read, when the function has returned (at least once)"
         return
     parts = ["all outputs"] * bool(step.writes) + ["dead letters"] * (step.dead is not None)
-    yield f"commits: {', '.join([*parts, 'positions', 'state', 'number'])}, in one transaction"
+    parts += ["positions", "state", *(f"rows of {each}" for each in step.states), "number"]
+    yield f"commits: {', '.join(parts)}, in one transaction"
     full = "it waits, and holds nothing" if step.when_full == "wait" else "the step fails"
     yield f"where an output is full, {full}"
 

@@ -17,6 +17,7 @@ from quire.interface.transaction import Transaction, TransactionSource
 from quire.libraries import pa
 from quire.reports.info import QueueInfo
 
+from .fragment_files import FragmentFiles
 from .key_hash import hashes_of
 from .limits import LOOKS
 from .manifest import PREFIX, KeyedManifest, RunEntry
@@ -52,11 +53,13 @@ class KeyedStore(TransactionSource[Transaction], RunStore, Protocol):
 class KeyedReader:
     """Finds rows of one keyed state. Thread-safe."""
 
-    def __init__(self, store: KeyedStore, name: str, env: Env) -> None:
+    def __init__(
+        self, store: KeyedStore, name: str, env: Env, files: FragmentFiles | None = None
+    ) -> None:
         self.name: Final = name
         self.values: Final = PREFIX + name
         self.env: Final = env
-        self.files: Final = RunFiles(store, store.integration.store_id, PREFIX + name, env)
+        self.files: Final = RunFiles(store, store.integration.store_id, PREFIX + name, env, files)
         self._store = store
 
     def manifest(self) -> KeyedManifest:

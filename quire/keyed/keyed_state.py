@@ -19,6 +19,7 @@ from quire.libraries import pa
 from quire.limits import DEFAULT_LEASE_SECONDS, MAX_CAPACITY_BYTES
 from quire.moments import Duration
 
+from .fragment_files import FragmentFiles
 from .keyed_changes import KeyedChanges
 from .keyed_reader import KeyedReader, KeyedStore, layout_by
 from .limits import MAX_RUNS, MERGE_WAIT_SECONDS, MERGED_RUNS
@@ -53,9 +54,15 @@ class KeyedState:
     The rows, the messages and the positions of a transaction are one commit.
     """
 
-    def __init__(self, store: KeyedStore, name: str, env: Env | None = None) -> None:
+    def __init__(
+        self,
+        store: KeyedStore,
+        name: str,
+        env: Env | None = None,
+        files: FragmentFiles | None = None,
+    ) -> None:
         self._store = store
-        self._reader: Final = KeyedReader(store, name, env or OsEnv())
+        self._reader: Final = KeyedReader(store, name, env or OsEnv(), files)
 
     def __repr__(self) -> str:
         return f"<KeyedState {self.name}>"
@@ -261,6 +268,7 @@ def open_state(
     schema: object = None,
     ttl: Duration | None = None,
     env: Env | None = None,
+    files: FragmentFiles | None = None,
 ) -> KeyedState:
     """Open a keyed state of a store: rows by key, which transactions read and change.
 
@@ -272,11 +280,13 @@ def open_state(
     stays, or what an earlier opening said. `env`: the one that the store was opened with, if it is
     not the machine's own.
 
-    Who opens it has to see the store's files. Raises NotFound, InvalidArgument.
+    Who opens it has to see the store's files, or to give `files`, another way to them. Raises
+    NotFound, InvalidArgument.
     """
     check_keyed_name(name)
-    _check_files(store, env or OsEnv())
-    state = KeyedState(store, name, env)
+    if files is None:
+        _check_files(store, env or OsEnv())
+    state = KeyedState(store, name, env, files)
     if key is None and schema is None:
         state.runs()  # it is there
         return state

@@ -16,7 +16,7 @@ from quire.messages.message import Message
 from quire.selectors.template import Template
 
 from .format import LAST_HASH
-from .fragment_files import SeenFragments
+from .fragment_files import FragmentFiles, SeenFragments
 from .manifest import RunEntry
 from .open_runs import OpenRuns, run_in_memory, run_of_file
 from .row_layout import RowLayout
@@ -43,13 +43,21 @@ class RunStore(Protocol):
 class RunFiles:
     """Opens the runs of one keyed state, and keeps some open. Thread-safe."""
 
-    def __init__(self, store: RunStore, store_id: int, queue: str, env: Env) -> None:
+    def __init__(
+        self,
+        store: RunStore,
+        store_id: int,
+        queue: str,
+        env: Env,
+        files: FragmentFiles | None = None,
+    ) -> None:
+        """`files`: the way to the store's files, where it is not its directory."""
         self.queue: Final = queue
         self._store = store
         self._store_id = store_id
         self._env = env
         self._directory = ltds_directory(store.path)
-        self._files = SeenFragments(env, self._directory)
+        self._files = files or SeenFragments(env, self._directory)
         self._open = OpenRuns()
 
     def get(self, entry: RunEntry) -> KeyedRun:

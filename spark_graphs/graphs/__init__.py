@@ -2,6 +2,11 @@
 
 from .graph import Graph
 from .run import Run
+from .states.state_rows import StateRows
 from .status import InputStatus, Phase, QueueStatus, RunStatus, StepStatus
+from .step_state import keyed
 
-__all__ = ["Graph", "InputStatus", "Phase", "QueueStatus", "Run", "RunStatus", "StepStatus"]
+__all__ = [
+    "Graph", "InputStatus", "Phase", "QueueStatus", "Run", "RunStatus", "StateRows", "StepStatus",
+    "keyed",
+]  # fmt: skip

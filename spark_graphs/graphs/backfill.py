@@ -28,9 +28,10 @@ from .batches.task_store import TaskStore
 from .definition import GraphPlace, GraphQueue, Step
 from .functions.kept_values import KeptValues
 from .functions.step_function import StepWork, whole
-from .preparing import check_no_aliases, prepare
+from .preparing import check_no_aliases, open_step_state, prepare
 from .schemas import schemas_of
 from .spark.session import described, ended, has_ended
+from .states.batch_states import BatchStates, StateAccess
 from .steps.step_commit import StepCommit, ledger_key
 
 if TYPE_CHECKING:
@@ -73,12 +74,15 @@ class Backfill:
         self._step = step
         self._tasks = tasks
         self._env = OsEnv()
+        self._access = StateAccess(place.path, self._env)
 
     def run(self, start: Bound, end: Bound) -> int:
         """Run all of the range; return how many messages of it were done here."""
         step, path = self._step, self._place.path
         store_of = connection.call
-        outputs = replace(step, writes=tuple(self._to.get(each, each) for each in step.writes))
+        outputs = replace(
+            step, writes=tuple(self._to.get(each, each) for each in step.writes), states=()
+        )
         store_of(path, lambda store: check_no_aliases(store, (*step.inputs, *outputs.writes)))
         schemas = store_of(path, lambda store: schemas_of(store, self._queues))
         # What takes the place of a typed output, and is not there, is made with the same columns.
@@ -93,7 +97,6 @@ class Backfill:
             lambda store: prepare(store, self._place.name, [outputs], queues, subscribe=False),
         )
         places = {old: found[new].schema for old, new in self._to.items()}
-        self._work = StepWork(step, self._place.spark, self._tasks, schemas | places)
         created_us = {queue: found[queue].created_us for queue in step.inputs}
         begins = store_of(path, lambda store: self._bounds(store, start, first=True))
         ends = store_of(path, lambda store: self._bounds(store, end, first=False))
@@ -106,6 +109,13 @@ class Backfill:
         name = self._name or _digest(start, end, begins, ends, self._to)
         identity = f"{step.name}/backfill/{name}"
         keys = {queue: f"{ledger_key(self._place.name, identity)}/{queue}" for queue in begins}
+        # As the values: what the step's own batches make of its states stays.
+        states = tuple(replace(each, place=f"{each.stored}.{name}") for each in step.states)
+        for each in states:
+            store_of(path, lambda store, own=each: open_step_state(store, own))  # type: ignore[misc]
+        self._work = StepWork(
+            replace(step, states=states), self._place.spark, self._tasks, schemas | places
+        )
         planner = Planner(created_us, step.limit, self._tasks, schemas, step.marker)
         done = number = 0
         while True:
@@ -126,6 +136,8 @@ class Backfill:
         values: list[KeptValues] = []
         name = step_state_name(self._place.name, identity.replace("/", "."))
 
+        states = BatchStates(self._access)
+
         def kept() -> KeptValues:
             if not values:
                 items = connection.call(path, lambda store: store.states.items(name))
@@ -134,20 +146,25 @@ class Backfill:
 
         try:
             with described(self._place.spark, self._place.name, identity, number, restore=True):
-                fragments = self._work.run(batch.inputs, whole(batch.inputs), number, kept)
+                result = self._work.run(batch.inputs, whole(batch.inputs), number, kept, states)
             moved = {
                 keys[queue]: end for queue, end in batch.ends.items() if end > batch.begins[queue]
             }
             commit = StepCommit(
                 path,
                 moved,
-                [replace(each, queue=self._to.get(each.queue, each.queue)) for each in fragments],
+                [
+                    replace(each, queue=self._to.get(each.queue, each.queue))
+                    for each in result.fragments
+                ],
                 values=values[0] if values else None,
                 values_name=name,
+                changes=result.changes,
             )
             rest = None if step.when_full == "fail" else self._rest
             return batch.messages if commit.commit_with_room(rest) else 0
         finally:
+            states.close()
             release(path, batch)
 
     def _rest(self, seconds: float, full: tuple[str, ...]) -> bool:

@@ -25,6 +25,8 @@ from quire.spark_graphs.limits import (
 )
 from quire.spark_graphs.options import quantity_of_bytes, quantity_of_seconds
 
+from .step_state import StepState
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -89,6 +91,8 @@ class Step(Struct, frozen=True):
     options: Mapping[str, Any] = field(default_factory=dict)  # of the sources of a streaming step
     poison_share: float = DEFAULT_POISON_SHARE  # of the last rows: more, and it pauses
     poison_seconds: float = DEFAULT_POISON_SECONDS  # that a batch is told apart at most
+    states: tuple[StepState, ...] = ()  # that it reads and changes
+    tables: tuple[StepState, ...] = ()  # that it reads
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -207,6 +211,8 @@ def described_as(
                 limit_messages=0 if step.limit == UNLIMITED else step.limit.messages,
                 limit_bytes=0 if step.limit == UNLIMITED else step.limit.size_bytes,
                 start=str(step.start),
+                states=tuple(each.stored for each in step.states),
+                tables=tuple(each.stored for each in step.tables),
                 function=_function_name(step.function),
             )
             for step in steps.values()
@@ -258,6 +264,7 @@ def check_step(step: Step) -> Step:
         raise InvalidArgument(f"step '{step.name}' writes to '{step.dead}', its dead letters")
     if len(set(step.writes)) != len(step.writes):
         raise InvalidArgument(f"step '{step.name}' names an output twice")
+    _check_states(step)
     _check_parameters(step)
     return step
 
@@ -292,15 +299,37 @@ def _check_marker(step: Step) -> None:
         )
 
 
+def _check_states(step: Step) -> None:
+    if step.kind == "streaming" and (step.states or step.tables):
+        raise InvalidArgument(
+            f"step '{step.name}' is a streaming query, which remembers in Spark's checkpoint: give "
+            "`state` and `tables` to a step without `watermark` and `stateful`"
+        )
+    names = [each.name for each in (*step.states, *step.tables)]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise InvalidArgument(
+            f"step '{step.name}' names the state '{twice[0]}' twice: what it changes it reads, too"
+        )
+    outputs = [each.name for each in step.states if each.name in step.writes]
+    if outputs:
+        raise InvalidArgument(
+            f"step '{step.name}' has a state '{outputs[0]}' and writes a queue of this name, and "
+            "its function says by the name what is for which: call the state otherwise"
+        )
+
+
 def _check_parameters(step: Step) -> None:
     extra = ("its number",) if step.kind == "terminal" else ()
+    handles = tuple(each.name for each in (*step.states, *step.tables))
     try:
-        inspect.signature(step.function).bind(*step.reads, *extra)
+        inspect.signature(step.function).bind(*step.reads, *handles, *extra)
     except TypeError as error:
+        states = f", the rows of {', '.join(handles)} behind them" if handles else ""
         raise InvalidArgument(
             f"step '{step.name}' reads {', '.join(step.reads)}, and its function is called with "
-            f"{len(step.reads) + len(extra)} values, a DataFrame for each of them"
-            f"{' and the number of the batch' if extra else ''}: {error}"
+            f"{len(step.reads) + len(handles) + len(extra)} values, a DataFrame for each of them"
+            f"{states}{' and the number of the batch' if extra else ''}: {error}"
         ) from None
     except ValueError:  # a function that does not tell
         return

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -61,6 +62,7 @@ from .functions.step_function import StepWork, running_values
 from .preparing import check_no_aliases, prepare
 from .run import Run
 from .schemas import schemas_of
+from .step_state import StepState, states_of
 from .steps.step_life import Restart
 
 if TYPE_CHECKING:
@@ -152,6 +154,8 @@ class Graph:
         options: Mapping[str, str] | None = None,
         poison_share: float = DEFAULT_POISON_SHARE,
         poison_time: float | str = DEFAULT_POISON_SECONDS,
+        state: StepState | Sequence[StepState] | None = None,
+        tables: StepState | Sequence[StepState] | None = None,
     ) -> Callable[[F], F]:
         """Decorator: add the function as a step, by default under its own name.
 
@@ -169,6 +173,10 @@ class Graph:
         `when_full`: whether the step waits for room in an output ("wait") or fails ("fail").
         `start`: where new subscriptions of it begin, as `Store.subscribe` takes it.
 
+        `state`: what it remembers by key, one of `quire.spark_graphs.keyed(...)` or several, and
+        `tables`: states of others, which it only reads (docs/state.md). For each the function takes
+        a `StateRows` behind the inputs; what a state becomes it returns in the dict, by its name.
+
         `watermark`: how late messages may come, as "1 minute": then, or with `stateful`, the step
         is a streaming query of Spark, which keeps windows, joins and the like in a checkpoint, and
         the function is called once. `options`: of its sources, such as maxMessagesPerTrigger.
@@ -179,29 +187,25 @@ class Graph:
         if is_streaming:
             self._check_streaming()
         inputs, outputs = checked_names("queue", reads), checked_names("queue", writes)
-
-        def add(function: F) -> F:
-            step = Step(
-                name=title_of(name, function),
-                kind="streaming" if is_streaming else "step",
-                function=function,
-                reads=inputs,
-                writes=outputs,
-                dead=None if dead is None else check_name(dead, "queue"),
-                limit=limit_of(limit, marker),
-                trigger_seconds=seconds_of("trigger", trigger),
-                marker=marker,
-                when_full=when_full,
-                start=start,
-                watermark=watermark,
-                options={} if options is None else options,
-                poison_share=share_of("poison_share", poison_share),
-                poison_seconds=seconds_of("poison_time", poison_time),
-            )
-            self._add(step)
-            return function
-
-        return add
+        make = partial(
+            Step,
+            kind="streaming" if is_streaming else "step",
+            reads=inputs,
+            writes=outputs,
+            dead=None if dead is None else check_name(dead, "queue"),
+            limit=limit_of(limit, marker),
+            trigger_seconds=seconds_of("trigger", trigger),
+            marker=marker,
+            when_full=when_full,
+            start=start,
+            watermark=watermark,
+            options={} if options is None else options,
+            poison_share=share_of("poison_share", poison_share),
+            poison_seconds=seconds_of("poison_time", poison_time),
+            states=states_of("state", state),
+            tables=states_of("tables", tables),
+        )
+        return self._decorator(name, make)
 
     def terminal(
         self,
@@ -221,20 +225,20 @@ class Graph:
         The other arguments are those of `step`. Raises InvalidArgument.
         """
 
-        inputs = checked_names("queue", reads)
+        make = partial(
+            Step,
+            kind="terminal",
+            reads=checked_names("queue", reads),
+            limit=limit_of(limit, marker),
+            trigger_seconds=seconds_of("trigger", trigger),
+            marker=marker,
+            start=start,
+        )
+        return self._decorator(name, make)
 
+    def _decorator(self, name: str | None, make: Callable[..., Step]) -> Callable[[F], F]:
         def add(function: F) -> F:
-            step = Step(
-                name=title_of(name, function),
-                kind="terminal",
-                function=function,
-                reads=inputs,
-                limit=limit_of(limit, marker),
-                trigger_seconds=seconds_of("trigger", trigger),
-                marker=marker,
-                start=start,
-            )
-            self._add(step)
+            self._add(make(name=title_of(name, function), function=function))
             return function
 
         return add
@@ -242,6 +246,13 @@ class Graph:
     def _add(self, step: Step) -> None:
         if step.name in self.steps:
             raise InvalidArgument(f"graph '{self.name}' has a step '{step.name}' already")
+        for other in self.steps.values():
+            both = {each.stored for each in other.states} & {each.stored for each in step.states}
+            if both:
+                raise InvalidArgument(
+                    f"steps '{other.name}' and '{step.name}' both change the state '{both.pop()}', "
+                    "and would wait for one another: have one of them read it, as one of `tables`"
+                )
         self.steps[step.name] = check_step(step)
 
     def state(self, step: str) -> MutableMapping[str, Any]:

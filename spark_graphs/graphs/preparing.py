@@ -15,12 +15,15 @@ from quire.definitions.order import COMMIT, PRIORITY
 from quire.definitions.row_schema import is_part
 from quire.errors import InvalidArgument, QueueExists, QueueNotFound
 from quire.interface.starts import Start
+from quire.keyed import open_state
 from quire.spark_graphs import position_range
 from quire.spark_graphs.options import Starts, read_options
 from quire.spark_graphs.planning.retention import NAMED_STARTS
+from quire.spark_graphs.task_files.task_files import files_at
 
 from .definition import GraphQueue, Step
 from .schemas import check_letters, schemas_of
+from .step_state import StepState
 
 if TYPE_CHECKING:
     from quire.interface.store import Store
@@ -84,8 +87,17 @@ def prepare(
     for name in there.keys() & queues.keys():  # as asked for, or QueueExists
         store.create_queue(exist_ok=True, **_grown(new[name], there[name]))
     _make(store, [options for name, options in new.items() if name not in there])
+    for state in dict.fromkeys(each for step in steps for each in (*step.states, *step.tables)):
+        open_step_state(store, state)
     _subscribe(store, starts)
     return {info.name: info for info in store.queues(list(new))}
+
+
+def open_step_state(store: Store, state: StepState) -> None:
+    """Make a state that is not there, or see that it is as the graph says."""
+    ttl = None if state.ttl_us is None else state.ttl_us / 1e6
+    files = files_at(store.path)
+    open_state(store, state.stored, list(state.key), state.schema, ttl, files=files)
 
 
 def _grown(options: dict[str, Any], there: QueueInfo) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.graphs.batches.batch_inputs import RowRange
 from quire.spark_graphs.graphs.batches.task_store import TaskStore
 from quire.spark_graphs.graphs.definition import Step
-from quire.spark_graphs.graphs.functions.step_function import StepWork
+from quire.spark_graphs.graphs.functions.step_function import StepResult, StepWork
 from quire.spark_graphs.graphs.preparing import prepare
 from quire.spark_graphs.graphs.steps.step_runner import StepRunner
 
@@ -30,7 +30,8 @@ class PlainWork(StepWork):
         runs: Sequence[Sequence[RowRange]],
         number: int,
         values: Any,
-    ) -> list[Fragment]:
+        states: Any = None,
+    ) -> StepResult:
         given = [
             [
                 each.message(row).column("payload")[0].as_py()
@@ -44,7 +45,7 @@ class PlainWork(StepWork):
         for queue, payloads in returned.items():
             batch = pa.RecordBatch.from_pydict({"payload": pa.array(payloads, pa.binary())})
             fragments += self.tasks.write(iter([batch]), queue, None)
-        return fragments
+        return StepResult(fragments)
 
 
 class PlainSpark:

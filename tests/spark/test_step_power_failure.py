@@ -28,7 +28,7 @@ from quire.spark_graphs.graphs.batches.batch_planner import standing
 from quire.spark_graphs.graphs.batches.task_store import StoreTrouble, TaskStore, trouble
 from quire.spark_graphs.graphs.definition import Limit, Step
 from quire.spark_graphs.graphs.functions.kept_values import KeptValues
-from quire.spark_graphs.graphs.functions.step_function import StepWork
+from quire.spark_graphs.graphs.functions.step_function import StepResult, StepWork
 from quire.spark_graphs.graphs.preparing import prepare
 from quire.spark_graphs.graphs.steps.step_commit import StepCommit
 from quire.spark_graphs.graphs.steps.step_runner import StepRunner
@@ -90,17 +90,18 @@ class SimWork(StepWork):
         runs: Sequence[Sequence[RowRange]],
         number: int,
         values: Any,
-    ) -> list[Fragment]:
+        states: Any = None,
+    ) -> StepResult:
         rows = [each.part(some).load().rows for each, some in zip(inputs, runs, strict=True)]
         given = [int(payload) for each in rows for payload in each.column("payload").to_pylist()]
         kept: KeptValues = values()
         kept["sum"] = kept.get("sum", 0) + sum(given)
         kept[f"of {number}"] = len(given)
         if not given:
-            return []
+            return StepResult()
         with trouble():
             self.written(given[:1])  # by a task that was lost, and is tried again
-            return self.written(given)
+            return StepResult(self.written(given))
 
     def written(self, given: list[int]) -> list[Fragment]:
         """As one attempt of a task has it."""
@@ -133,11 +134,11 @@ STEP = Step(
 class InTwo(StepRunner):
     """The canary: what it has read is committed after what it has written. Then the power fails."""
 
-    def _commit(self, batch: Any, number: int, fragments: Any, letters: Any, began: float) -> bool:
+    def _commit(self, batch: Any, number: int, result: Any, letters: Any, began: float) -> bool:
         env: Any = self._env
-        StepCommit(self.path, {}, fragments, letters=letters, env=env).commit()
+        StepCommit(self.path, {}, result.fragments, letters=letters, env=env).commit()
         env.crash_at = env.calls.last_number + 1
-        return super()._commit(batch, number, [], [], began)
+        return super()._commit(batch, number, StepResult(), [], began)
 
 
 @contextmanager

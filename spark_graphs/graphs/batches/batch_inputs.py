@@ -16,8 +16,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from quire.libraries import np, pa
-from quire.spark_graphs.limits import BLOCK_ROWS, LOCAL_BYTES
-from quire.spark_graphs.pyspark_features import frame_of_arrow, to_arrow_schema
+from quire.spark_graphs.graphs.spark.local_rows import local_frame
+from quire.spark_graphs.limits import LOCAL_BYTES
+from quire.spark_graphs.pyspark_features import to_arrow_schema
 from quire.spark_graphs.reading.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.reading.row_columns import whole_schema
 
@@ -228,18 +229,4 @@ def empty(queue: str, store: TaskStore, schema_ddl: str | None) -> Leased:
 
 def _local(spark: SparkSession, rows: pa.Table, schema_ddl: str | None) -> DataFrame:
     """Rows of all columns that travel with the job."""
-    if rows.num_rows:
-        return _made(spark, rows, schema_ddl)
-    # Spark cannot make a DataFrame of an Arrow table without rows (4.3); this needs no job either.
-    # Made of rows, Arrow would import pandas for it, here and so in each of Spark's workers.
-    schema = arrow_columns(schema_ddl)
-    nulls = pa.Table.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
-    return _made(spark, nulls, schema_ddl).limit(0)
-
-
-def _made(spark: SparkSession, rows: pa.Table, schema_ddl: str | None) -> DataFrame:
-    """Make it as `createDataFrame` does, which asks the JVM for all that the rows' schema says."""
-    schema = whole_schema(schema_ddl)
-    if not hasattr(spark, "_jsparkSession"):  # Spark Connect
-        return spark.createDataFrame(rows, schema)
-    return frame_of_arrow(spark, rows, schema, BLOCK_ROWS)
+    return local_frame(spark, rows, whole_schema(schema_ddl))

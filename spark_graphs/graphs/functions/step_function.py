@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from quire.errors import InvalidArgument
 from quire.libraries.late_imports import importing
 from quire.spark_graphs.fragments.fragment import Fragment
@@ -28,7 +30,10 @@ from quire.spark_graphs.graphs.definition import Step
 from quire.spark_graphs.graphs.schemas import NO_SCHEMAS, Schemas, routes_of, typed_among
 from quire.spark_graphs.graphs.spark.collected_rows import collected
 from quire.spark_graphs.graphs.spark.error_reason import text_of
-from quire.spark_graphs.limits import LOCAL_BYTES
+from quire.spark_graphs.graphs.states.batch_states import BatchStates, StateChange
+from quire.spark_graphs.graphs.states.checked_changes import check_changes
+from quire.spark_graphs.graphs.states.state_rows import StateRows
+from quire.spark_graphs.limits import LOCAL_BYTES, STATE_RANGES
 from quire.spark_graphs.writing.row_sink import Routes
 
 from .kept_values import KeptValues
@@ -44,6 +49,13 @@ def running_values(step: str) -> KeptValues | None:
     """The values of the step whose function this thread is in; None: it is in another, or none."""
     found: tuple[str, Any] | None = getattr(_running, "values", None)
     return found[1]() if found is not None and found[0] == step else None
+
+
+class StepResult(Struct, frozen=True):
+    """The outputs of a step's function for some rows: nothing of it counts before its commit."""
+
+    fragments: Sequence[Fragment] = ()
+    changes: Sequence[StateChange] = ()
 
 
 class StepWork:
@@ -65,24 +77,34 @@ class StepWork:
         runs: Sequence[Sequence[RowRange]],
         number: int,
         values: Callable[[], KeptValues],
-    ) -> list[Fragment]:
+        states: BatchStates | None = None,
+    ) -> StepResult:
         """Call the function with some rows of each input, and have its outputs written.
 
         `values`: what gives the step's values, if the function asks for them. Raises what Spark
         raises, and what the function does.
         """
         by_tasks = not self._is_small(inputs)
-        outputs = self.called(inputs, runs, number, values, by_tasks=by_tasks)
-        if not outputs:
-            return []
+        found = self.called(inputs, runs, number, values, states, by_tasks=by_tasks)
+        own = {each.name: each for each in self.step.states}
+        outputs = {queue: rows for queue, rows in found.items() if queue not in own}
+        changed = [(own[name], rows) for name, rows in found.items() if name in own]
+        fragments: list[Fragment] = []
+        changes: list[StateChange] = []
         try:
-            fragments = self._by_tasks(outputs) if by_tasks else self._here(outputs)
+            if outputs:
+                fragments = self._by_tasks(outputs) if by_tasks else self._here(outputs)
+            if states is not None:
+                for state, rows in changed:
+                    changes.append(states.of(state).write(rows, STATE_RANGES if by_tasks else 0))
+                changes += states.unchanged(self.step.states, changes)
         except Exception as error:
             if is_too_much(error):  # tried again, it goes by tasks
                 self._written_bytes = LOCAL_BYTES + 1
             raise
         self._written_bytes = sum(each.charge_bytes for each in fragments)
-        return fragments
+        self._written_bytes += sum(each.size_bytes for each in changes)
+        return StepResult(fragments, changes)
 
     def forget_written(self) -> None:
         """Expect a few rows next, whatever the last batch has written."""
@@ -98,15 +120,22 @@ class StepWork:
         runs: Sequence[Sequence[RowRange]],
         number: int,
         values: Callable[[], KeptValues],
+        states: BatchStates | None = None,
         *,
         by_tasks: bool = False,
     ) -> Mapping[str | None, DataFrame]:
-        """Call the function for some rows of each input; its outputs are not made yet."""
+        """Call the function for some rows of each input; its outputs are not made yet.
+
+        Those are by queue or by state. `states`: None: they have no rows, as it is only tried.
+        """
         by_queue = {
             each.queue: each.frame(self._spark, some, by_tasks=by_tasks)
             for each, some in zip(inputs, runs, strict=True)
         }
-        frames = [by_queue[queue] for queue in self.step.reads]
+        frames: list[object] = [by_queue[queue] for queue in self.step.reads]
+        for state in (*self.step.states, *self.step.tables):
+            look = None if states is None else states.of(state)
+            frames.append(StateRows(state, self._spark, look, by_tasks=by_tasks))
         _running.values = (self.step.name, values)
         try:
             if self.step.kind == "terminal":
@@ -129,19 +158,27 @@ class StepWork:
             found = dict(returned)
         else:
             rows = _frame(step, returned)
+            if not step.writes and len(step.states) == 1:
+                return self.outputs({step.states[0].name: rows})
             if not step.writes or (len(step.writes) > 1 and "queue" not in rows.columns):
                 raise InvalidArgument(_whither(step))
             found = {step.writes[0] if len(step.writes) == 1 else None: rows}
-        strange = [queue for queue in found if queue is not None and queue not in step.writes]
+        states = {each.name: each for each in step.states}
+        names = (*step.writes, *states)
+        strange = [name for name in found if name is not None and name not in names]
         if strange:
+            changes = f", and changes {', '.join(states)}" if states else ""
             raise InvalidArgument(
                 f"step '{step.name}' returned rows for {', '.join(map(str, strange))}; it writes "
-                f"{', '.join(step.writes) or 'nothing'}"
+                f"{', '.join(step.writes) or 'nothing'}{changes}"
             )
         for queue, rows in found.items():
             schema = _frame(step, rows).schema
             try:
-                routes_of(schema, queue, self.typed)
+                if queue in states:
+                    check_changes(states[queue], schema)
+                else:
+                    routes_of(schema, queue, self.typed)
             except InvalidArgument as error:
                 raise InvalidArgument(f"step '{step.name}': {error}") from None
         return found
@@ -220,6 +257,9 @@ def _type_name(value: object) -> str:
 
 
 def _whither(step: Step) -> str:
+    if not step.writes and step.states:
+        names = ", ".join(each.name for each in step.states)
+        return f"step '{step.name}' changes {names}: return a dict of DataFrames by state"
     if not step.writes:
         return f"step '{step.name}' returned rows, and writes nothing: give it `writes`"
     return (

@@ -1,7 +1,7 @@
 """The commit of a batch: one compound transaction over all that it does.
 
-YSC1. Fragments of all outputs, dead letters, read positions of all inputs, changed values and the
-    batch's number are one transaction.
+YSC1. Fragments of all outputs, dead letters, read positions of all inputs, changed values and rows
+    of keyed states, and the batch's number are one transaction.
 - The number stands in the ledger. A batch whose number is there already has no effect, whoever has
   committed it; so of two runs of one step each batch is done by one of them.
 YSC3. Where the owner is lost during it, it is tried again: the ledger tells whether it took effect.
@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, cast
 from msgspec import Struct, field
 
 from quire.env import Env, OsEnv
-from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueFull, StoreFailed
+from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueFull, QuireError, StoreFailed
 from quire.libraries import pa
 from quire.spark_graphs import connection, position_range
 from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.graphs.functions.kept_values import KeptValues
+from quire.spark_graphs.graphs.states.batch_states import StateChange
 from quire.spark_graphs.limits import FULL_PAUSE_SECONDS
 from quire.spark_graphs.task_files.task_files import files_at
 from quire.spark_graphs.writing import sink_queues
@@ -58,6 +59,7 @@ class StepCommit(Struct):
     values: KeptValues | None = None
     values_name: str = ""
     env: Env = field(default_factory=OsEnv)
+    changes: Sequence[StateChange] = ()  # of keyed states
     may_have_committed: bool = False  # the answer to an attempt was lost
     _is_found: bool = False  # one of its attempts took effect, as the store tells (YSC3)
 
@@ -128,6 +130,13 @@ class StepCommit(Struct):
         """Remove the files of fragments that cannot be part of the store (YSC4)."""
         shared_only = self.may_have_committed
         self._remove({each.shared_id if shared_only else each.ltds_id for each in self.fragments})
+        if shared_only:
+            return
+        for change in self.changes:
+            try:
+                change.discard()
+            except (OSError, QuireError) as error:
+                _log.warning("runs are left to age: %s", error)
 
     def _remove(self, files: set[int | None]) -> None:
         try:
@@ -167,5 +176,7 @@ class StepCommit(Struct):
                     raise position_range.made_again(source.partition("/")[0])
         if self.values is not None:
             self.values.write(txn, self.values_name)
+        for change in self.changes:
+            change.enter(store, txn)
         for key, version in self.records.items():
             txn.enter(key, version)

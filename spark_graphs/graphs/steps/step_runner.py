@@ -22,13 +22,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from quire.env.interpreter import Lock
-from quire.errors import QueueFull, QuireError, StepFailed, StoreFailed
+from quire.errors import QueueFull, QuireError, StateConflict, StepFailed, StoreFailed
 from quire.graphs import awaited_markers, pause_itself, paused_steps, step_state_name, tell_awaited
 from quire.libraries import pa
 from quire.libraries.late_imports import importing
 from quire.spark_graphs import connection
 from quire.spark_graphs.checkpoint.offsets import Positions
-from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.graphs.batches.batch_inputs import Input, LoadedMessages, Near, RowRange
 from quire.spark_graphs.graphs.batches.batch_planner import Batch, Planner, release, standing
 from quire.spark_graphs.graphs.batches.task_store import StoreTrouble
@@ -47,10 +46,16 @@ from quire.spark_graphs.graphs.failures.poison import (
     without,
 )
 from quire.spark_graphs.graphs.functions.kept_values import KeptValues, ValueRefused
-from quire.spark_graphs.graphs.functions.step_function import StepWork, is_too_much, whole
+from quire.spark_graphs.graphs.functions.step_function import (
+    StepResult,
+    StepWork,
+    is_too_much,
+    whole,
+)
 from quire.spark_graphs.graphs.schemas import Schemas
 from quire.spark_graphs.graphs.spark.error_reason import text_of
 from quire.spark_graphs.graphs.spark.session import described, has_ended, quiet
+from quire.spark_graphs.graphs.states.batch_states import BatchStates, StateAccess
 from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.limits import (
     ATTEMPTS_BEFORE_TELLING,
@@ -91,6 +96,8 @@ class StepRunner(StepLife):
         self._key = ledger_key(self.graph, self.step.name)
         self._known: tuple[int, Positions] | None = None  # the last number, where the inputs stand
         self._values: KeptValues | None = None
+        self._access = StateAccess(self.path, self._env)
+        self._states: BatchStates | None = None  # of the batch at hand
         self._lacking: dict[str, str] | None = None  # as the store knows it, where that is known
         self._awaited: set[str] = set()  # the sources that tell when there is something
         self._is_broken = False  # it has paused by itself, which the store knows
@@ -270,20 +277,30 @@ class StepRunner(StepLife):
         self.tally.phase = Phase.RUNNING
         try:
             with described(self._spark, self.graph, self.step.name, number):
-                fragments, poison = self._tried(batch.inputs, number, self._attempts, batch)
+                result, poison = self._tried(batch.inputs, number, self._attempts, batch)
                 letters = self._letters(batch.inputs, number, poison)
-            if self._commit(batch, number, fragments, letters, began):
+            if self._commit(batch, number, result, letters, began):
                 if not self._poison.is_slow:
                     self._planner.grow()
                 self._poison.committed([each.count for each in batch.inputs], poison)
         except Smaller as smaller:
             self._planner.narrow(smaller.messages)
+        except StateConflict as conflict:  # somebody else has changed a state: once more
+            _log.info("graph %s, step %s: %s", self.graph, self.step.name, conflict)
+            self._known = None
         finally:
+            self._let_go()
             release(self.path, batch)
+
+    def _let_go(self) -> None:
+        """Forget what a batch has seen of the states."""
+        states, self._states = self._states, None
+        if states is not None:
+            states.close()
 
     def _tried(
         self, inputs: Sequence[Input], number: int, attempts: int, batch: Batch | None = None
-    ) -> tuple[list[Fragment], Sequence[Poison]]:
+    ) -> tuple[StepResult, Sequence[Poison]]:
         """Return the function's outputs, and the messages that it fails with (YRN4).
 
         `attempts`: how often it has to have failed before messages are told apart. `batch`: whose
@@ -335,7 +352,9 @@ class StepRunner(StepLife):
                 if not self._may_be_poison(error):
                     raise
                 return error
-            StepCommit(self.path, {}, found, env=self._env).discard()
+            StepCommit(
+                self.path, {}, found.fragments, changes=found.changes, env=self._env
+            ).discard()
             return None
 
         return fails
@@ -362,13 +381,13 @@ class StepRunner(StepLife):
 
         return trial
 
-    def _attempt(
-        self, inputs: Sequence[Input], number: int, selection: SelectedRows
-    ) -> list[Fragment]:
+    def _attempt(self, inputs: Sequence[Input], number: int, selection: SelectedRows) -> StepResult:
         if self._values is not None:
             self._values.forget_changes()
+        if self._states is None:
+            self._states = BatchStates(self._access)
         with quiet():  # what it fails with is told by the step
-            return self._work.run(inputs, selection, number, self.values)
+            return self._work.run(inputs, selection, number, self.values, self._states)
 
     def _may_be_poison(self, error: Exception) -> bool:
         """Return True if a message may be at fault: not the store, nor an unplanned query."""
@@ -440,7 +459,7 @@ class StepRunner(StepLife):
         self,
         batch: Batch,
         number: int,
-        fragments: list[Fragment],
+        result: StepResult,
         letters: list[tuple[str, pa.RecordBatch]],
         began: float,
     ) -> bool:
@@ -448,13 +467,14 @@ class StepRunner(StepLife):
         commit = StepCommit(
             self.path,
             {self._key: number},
-            fragments,
+            result.fragments,
             {self._sources[queue]: end for queue, end in batch.ends.items()},
             {self._sources[queue]: made for queue, made in self._created_us.items()},
             letters,
             self._values,
             step_state_name(self.graph, self.step.name),
             self._env,
+            result.changes,
         )
         try:
             is_done = commit.commit_with_room(self._remaining_wait())
@@ -470,7 +490,7 @@ class StepRunner(StepLife):
         # After a lost answer they are read from the store again (YRN2).
         self._known = None if commit.may_have_committed else (number, dict(batch.ends))
         self._failures = {}
-        went = sum(each.messages for each in fragments)
+        went = sum(each.messages for each in result.fragments)
         seconds = self._env.monotonic() - began
         came = batch.messages
         dead = sum(each.num_rows for _, each in letters)
@@ -500,11 +520,20 @@ class StepRunner(StepLife):
         """
         number = -1 if self.tally.number is None else self.tally.number
         with described(self._spark, self.graph, self.step.name, number, restore=True):
-            fragments, poison = self._tried(inputs, number, attempts=1)
-            letters = self._letters(inputs, number, poison)
+            try:
+                result, poison = self._tried(inputs, number, attempts=1)
+                letters = self._letters(inputs, number, poison)
+            finally:
+                self._let_go()
         name = step_state_name(self.graph, self.step.name)
         commit = StepCommit(
-            self.path, {}, fragments, letters=letters, values=self._values, values_name=name
+            self.path,
+            {},
+            result.fragments,
+            letters=letters,
+            values=self._values,
+            values_name=name,
+            changes=result.changes,
         )
         commit.enter(store, txn)
         self._values, self._known = None, None  # they are read from the store again

@@ -1,0 +1,31 @@
+"""Rows of Arrow as a DataFrame that travels with the job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quire.libraries import pa
+from quire.spark_graphs.limits import BLOCK_ROWS
+from quire.spark_graphs.pyspark_features import frame_of_arrow, to_arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+    """Return rows that travel with the job. `schema`: of columns that may all be null."""
+    if rows.num_rows:
+        return _made(spark, rows, schema)
+    # Spark cannot make a DataFrame of an Arrow table without rows (4.3); this needs no job either.
+    # Made of rows, Arrow would import pandas for it, here and so in each of Spark's workers.
+    arrow = to_arrow_schema(schema)
+    nulls = pa.Table.from_arrays([pa.nulls(1, field.type) for field in arrow], schema=arrow)
+    return _made(spark, nulls, schema).limit(0)
+
+
+def _made(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+    """Make it as `createDataFrame` does, which asks the JVM for all that the rows' schema says."""
+    if not hasattr(spark, "_jsparkSession"):  # Spark Connect
+        return spark.createDataFrame(rows, schema)
+    return frame_of_arrow(spark, rows, schema, BLOCK_ROWS)

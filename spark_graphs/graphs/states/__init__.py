@@ -1,0 +1,3 @@
+"""The keyed states of a step: looked into and changed by its batches."""
+
+__all__: list[str] = []

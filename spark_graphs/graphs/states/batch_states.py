@@ -1,0 +1,174 @@
+"""The states of a step in one batch: looked at once, and changed by the batch's commit.
+
+YST1. A batch looks at each state once, in the driver: all that it asks for is as of that commit,
+    and whatever a trial or a task does again sees the same. The look has a lease until the batch
+    is done with.
+YST2. Where another transaction has changed the state since, the batch's commit raises
+    StateConflict, also for a state that the batch has looked at and not changed. Of a table only
+    the look counts.
+YST3. What is written for a state is part of it with the batch's commit, or of nothing: its files
+    are removed, or left to age as those of failed tasks are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+
+from quire.env import Env
+from quire.errors import QuireError
+from quire.keyed import KeyedState, StateLook, WrittenRun, open_state
+from quire.libraries import pa, pc
+from quire.spark_graphs import connection
+from quire.spark_graphs.graphs.spark.collected_rows import collected
+from quire.spark_graphs.graphs.step_state import StepState
+from quire.spark_graphs.limits import LEASE_SECONDS
+from quire.spark_graphs.planning.lease_renewal import renewal_of
+from quire.spark_graphs.task_files.task_files import files_at
+
+from .state_tasks import WRITTEN, RangeTagger, RowFinder, RowWriter, written_by, written_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from quire.interface.store import Store
+    from quire.interface.transaction import Transaction
+
+T = TypeVar("T")
+
+
+class StateAccess:
+    """The states of a step, opened by this process. For one thread at a time."""
+
+    def __init__(self, path: str, env: Env) -> None:
+        self.path = path
+        self.env = env
+        self._store: Store | None = None
+        self._opened: dict[str, KeyedState] = {}
+
+    def call(self, state: StepState, action: Callable[[KeyedState], T]) -> T:
+        """Do something with a state. Raises what reaching the store raises, too."""
+        return connection.call(
+            self.path, lambda store: action(self.state_in(store, state)), env=self.env
+        )
+
+    def state_in(self, store: Store, state: StepState) -> KeyedState:
+        """Return the state, as this store's; what it has in memory is kept while that stays."""
+        if store is not self._store:
+            self._store, self._opened = store, {}
+        found = self._opened.get(state.stored)
+        if found is None:
+            found = open_state(
+                store, state.stored, env=self.env, files=files_at(self.path, self.env)
+            )
+            self._opened[state.stored] = found
+        return found
+
+
+class BatchState:
+    """A state in one batch."""
+
+    def __init__(self, access: StateAccess, state: StepState) -> None:
+        self.state = state
+        self._access = access
+        self._look: StateLook = access.call(state, lambda keyed: keyed.look(LEASE_SECONDS))
+        renewal_of(access.path, os.getpid()).add(self._look.lease_id)
+
+    def close(self) -> None:
+        """Let go of the runs that the look keeps in place; a lease that is left runs out."""
+        with suppress(QuireError):
+            renewal_of(self._access.path, os.getpid()).remove(self._look.lease_id)
+
+    # Reading
+
+    def find(self, keys: DataFrame) -> pa.RecordBatch:
+        """Return the rows of these keys here, each once."""
+        table = collected(keys)
+        for name in table.schema.names:
+            if table.column(name).null_count:
+                table = table.filter(pc.is_valid(table.column(name)))
+        finder = RowFinder(self._access.path, self._look, self.state.columns)
+        return finder.rows_of(table.group_by(table.schema.names).aggregate([]))
+
+    def find_by_tasks(self, keys: DataFrame, schema: StructType) -> DataFrame:
+        """Return the rows of these keys, each once, as tasks find them."""
+        finder = RowFinder(self._access.path, self._look, self.state.columns)
+        return keys.dropna().distinct().mapInArrow(finder, schema)
+
+    # Changing
+
+    def write(self, rows: DataFrame, ranges: int = 0) -> StateChange:
+        """Write what becomes of the state's rows. Raises RowRefused, and what Spark raises.
+
+        `ranges`: tasks write it, of so many ranges of keys; 0: it is written here.
+        """
+        if not ranges:
+            run = written_by(self._access.path, self.state, self._look, collected(rows))
+            return StateChange(self._access, self.state, self._look, () if run is None else (run,))
+        tagger = RangeTagger(self.state, self._look, ranges)
+        writer = RowWriter(self._access.path, self.state, self._look, ranges)
+        tagged = rows.mapInArrow(tagger, tagger.schema_of(rows.schema))
+        written = tagged.repartition(ranges, tagger.column).mapInArrow(writer, WRITTEN).collect()
+        return StateChange(self._access, self.state, self._look, written_of(written))
+
+    def unchanged(self) -> StateChange:
+        """Return no change: the state has to be as it was (YST2)."""
+        return StateChange(self._access, self.state, self._look)
+
+
+class StateChange(Struct, frozen=True):
+    """The change of a state by a batch (YST3)."""
+
+    access: StateAccess
+    state: StepState
+    look: StateLook
+    written: Sequence[WrittenRun] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of what was written."""
+        return sum(each.size for each in self.written)
+
+    def enter(self, store: Store, txn: Transaction) -> None:
+        """Put it into the batch's transaction. Raises StateConflict (YST2)."""
+        self.access.state_in(store, self.state).adopt(txn, self.look, self.written)
+
+    def discard(self) -> None:
+        """Remove the files that were written for it. Raises OSError, and what the store raises."""
+        files = [each.file for each in self.written if each.file]
+        if files:
+            files_at(self.access.path, self.access.env).remove(files)
+
+
+class BatchStates:
+    """The states of a step, as one batch sees them. For one thread."""
+
+    def __init__(self, access: StateAccess) -> None:
+        self._access = access
+        self._looked: dict[str, BatchState] = {}
+
+    def of(self, state: StepState) -> BatchState:
+        """Return a state, looked at now or before (YST1)."""
+        found = self._looked.get(state.name)
+        if found is None:
+            found = self._looked[state.name] = BatchState(self._access, state)
+        return found
+
+    def unchanged(
+        self, states: Sequence[StepState], changes: Sequence[StateChange]
+    ) -> list[StateChange]:
+        """Return those of the states that were looked at and have no change (YST2)."""
+        changed = {each.state.name for each in changes}
+        looked = [each.name for each in states if each.name in self._looked]
+        return [self._looked[name].unchanged() for name in looked if name not in changed]
+
+    def close(self) -> None:
+        """Let go of all looks."""
+        looked, self._looked = self._looked, {}
+        for each in looked.values():
+            each.close()
