@@ -18,7 +18,7 @@ from .journal import Hooks, Journal
 from .reader import read_at
 from .recovery import Apply, ReportDropped
 from .scan import Chain, Group, RecoveryReport, Tail
-from .segment import Directory, list_segments, segment_path
+from .segment import Directory, SegmentReader, list_segments, segment_path
 from .verify import JournalFinding, geometry_of, scan
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Record",
     "RecoveryReport",
     "ReportDropped",
+    "SegmentReader",
     "Tail",
     "WholeRecord",
     "geometry_of",

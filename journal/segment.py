@@ -66,6 +66,7 @@ class Directory(NamedTuple):
     path: str
     geometry: Geometry
     direct: bool = False  # its files are written past the page cache
+    is_lenient: bool = False  # headers and sizes of its files may be wrong: each group is verified
 
     def path_of(self, number: int, suffix: str = SEGMENT_SUFFIX) -> str:
         return segment_path(self.path, number, suffix)
@@ -181,7 +182,8 @@ class SegmentReader:
     def __init__(self, directory: Directory, number: int) -> None:
         """Open the segment.
 
-        Raises StoreCorrupt or StoreVersion unless header and size are as JG1 says.
+        Raises StoreCorrupt or StoreVersion unless header and size are as JG1 says, or the
+        directory is lenient.
         """
         self.number = number
         self.path = directory.path_of(number)
@@ -189,7 +191,8 @@ class SegmentReader:
         self.window = memoryview(b"")  # what was read at last: it stays valid, and unchanged
         self.start = 0  # the offset where that begins
         try:
-            self._check(directory.geometry)
+            if not directory.is_lenient:
+                self._check(directory.geometry)
         except BaseException:
             self._file.close()
             raise

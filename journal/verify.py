@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from quire.env import Env
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
@@ -33,6 +34,7 @@ class JournalFinding(Struct, frozen=True):
     lsn: int
     damage: bool  # False: a tail that was never acknowledged
     message: str
+    is_passed: bool = False  # groups of the file are read nevertheless
 
 
 def scan(
@@ -43,14 +45,16 @@ def scan(
     restart_lsn: int = 0,
     durable_lsn: int = 0,
     until_lsn: int | None = None,
+    is_lenient: bool = False,
 ) -> Iterator[Group | JournalFinding]:
     """Every group, from the oldest segment on, and what is wrong between and after them.
 
     `restart_lsn`: a segment missing from there on is damage; below only pinned segments remain.
     `durable_lsn`: the end must not lie before it. `until_lsn`: stop there, the end being known (for
-    a scan beside a writer, whose group in the making would look like a torn tail).
+    a scan beside a writer, whose group in the making would look like a torn tail). `is_lenient`:
+    also those of segments with a damaged header, or of another length.
     """
-    place = Directory(env, directory, geometry)
+    place = Directory(env, directory, geometry, is_lenient=is_lenient)
     segment_bytes = geometry.segment_bytes
     numbers = [
         number
@@ -61,8 +65,11 @@ def scan(
     for number in numbers:
         fault = _segment_fault(place, number)
         if fault is not None:
-            bad.append(number)
-            yield _finding(place, number * segment_bytes, fault)
+            is_passed = is_lenient and not isinstance(fault, (StoreVersion, OSError))
+            if not is_passed:
+                bad.append(number)
+            finding = _finding(place, number * segment_bytes, str(fault))
+            yield replace(finding, is_passed=is_passed)
     first = restart_lsn // segment_bytes
     for number, missing in _gaps(numbers, first):
         text = "the segment is missing" if missing == 1 else f"{missing} segments are missing"
@@ -97,11 +104,11 @@ def _finding(place: Directory, lsn: int, message: str) -> JournalFinding:
     return JournalFinding(place.path_of(number), offset, lsn, damage=True, message=message)
 
 
-def _segment_fault(place: Directory, number: int) -> str | None:
+def _segment_fault(place: Directory, number: int) -> Exception | None:
     try:
-        SegmentReader(place, number).close()
+        SegmentReader(place._replace(is_lenient=False), number).close()
     except (StoreCorrupt, StoreVersion, OSError) as error:
-        return str(error)
+        return error
     return None
 
 

@@ -31,6 +31,7 @@
 | read and write queues with Spark, or build graphs of steps | `quire.spark_graphs` |
 | test on a simulated machine that crashes and fills up | `quire.testing` |
 | read a store's files in words | `dump` |
+| make a new store of what is whole of a damaged one | `salvage` |
 
 Classes whose names end in Info, and Description, Lease, Notice, Piece, QueueRecord and Report, are
 plain values that the methods of a store give. Loggers stand below `quire`.
@@ -127,6 +128,7 @@ if TYPE_CHECKING:
     from quire.errors import TransactionTimeout as TransactionTimeout
     from quire.errors import XidExists as XidExists
     from quire.file_dump.dump import dump as dump
+    from quire.file_salvage.salvage import salvage as salvage
     from quire.interface.consumer import Consumer as Consumer
     from quire.interface.handlers import WorkerInfo as WorkerInfo
     from quire.interface.integration import Integration as Integration
@@ -282,6 +284,7 @@ else:
             "XidExists",
         ),
         "quire.file_dump.dump": ("dump",),
+        "quire.file_salvage.salvage": ("salvage",),
         "quire.interface.consumer": ("Consumer",),
         "quire.interface.integration": (
             "Integration",

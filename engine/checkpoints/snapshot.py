@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from binascii import a2b_base64, b2a_base64
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct, field
@@ -165,9 +166,13 @@ class QueueSnapshot(Struct):
         if self.kept:
             document["tail"] = numbers.add(_TAIL_ROW.iter_unpack(packed(self.kept)))
         if self.requests is not None:
-            ids, rows = numbers.add(to_numbers(self.requests)), numbers.add(self.requests.values())
-            document["requests"] = {"ids": ids, "rows": rows}
+            document["requests"] = _requests_document(self.requests, numbers)
         return document
+
+
+def _requests_document(requests: dict[str, Known], numbers: IntegerRuns) -> dict[str, Any]:
+    ids, rows = numbers.add(to_numbers(requests)), numbers.add(requests.values())
+    return {"ids": ids, "rows": rows}
 
 
 class SubscriptionRow(NamedTuple):
@@ -262,12 +267,8 @@ class Snapshot(Struct):
         return prepared | {
             "restart_lsn": self.restart_lsn,
             **self.durable,
-            "catalog": [
-                [name, key, *entry]
-                for name, entries in self.catalog.items()
-                for key, entry in entries.items()
-            ],
-            "ltds": {f"{ltds_id:016x}": queue for ltds_id, queue in self.ltds.items()},
+            "catalog": _catalog_rows(self.catalog),
+            "ltds": _named_files(self.ltds),
             "queues": [queue.document(numbers) for queue in (*self.queues, *self.volatile)],
         }
 
@@ -285,6 +286,52 @@ class Snapshot(Struct):
         if self.unshipped is not None:
             document |= unshipped_document(self.unshipped, spaces, settings["page_size"], numbers)
         write_checkpoint(env, layout.checkpoints, store_id, self.lsn, document, numbers)
+
+
+def _catalog_rows(catalog: Mapping[str, Mapping[int, CatalogEntry]]) -> list[list[Any]]:
+    return [
+        [name, key, *entry] for name, entries in catalog.items() for key, entry in entries.items()
+    ]
+
+
+def _named_files(ltds: Mapping[int, str]) -> dict[str, str]:
+    return {f"{ltds_id:016x}": queue for ltds_id, queue in ltds.items()}
+
+
+def image_document(
+    state: DurableState, used: Mapping[int, int], number: int, numbers: IntegerRuns
+) -> dict[str, Any]:
+    """Return a document of a state without its records, for who builds a store of it.
+
+    `used`: the bytes that each queue's messages charge. `number`: of the state's latest record.
+    """
+    return {
+        **{name: getattr(state, name) for name in _COUNTERS},
+        "number": number,
+        "ledger": state.ledger,
+        "released": [],
+        "catalog": _catalog_rows(state.catalog),
+        "ltds": _named_files(state.ltds),
+        "queues": [
+            _image_of_queue(queue, used.get(queue.queue_id, 0), numbers)
+            for queue in state.queues.values()
+        ],
+    }
+
+
+def _image_of_queue(queue: DurableQueue, used: int, numbers: IntegerRuns) -> dict[str, Any]:
+    subscriptions = [SubscriptionRow.of(each, queue) for each in queue.subscriptions.values()]
+    document: dict[str, Any] = {
+        "queue_id": queue.queue_id,
+        "end_position": queue.end_position,
+        "used": used,
+        "released": numbers.add_runs(queue.released.to_list()),
+        "directory": numbers.add([]),
+        "subscriptions": [each.document(numbers) for each in subscriptions],
+    }
+    if queue.config.properties.most_requests:
+        document["requests"] = _requests_document(queue.requests.copy_known(), numbers)
+    return document
 
 
 def load(checkpoint: Checkpoint, fold: Fold, effects: Effects) -> None:

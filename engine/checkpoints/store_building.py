@@ -76,6 +76,10 @@ class StoreBuilder:
         self._records: dict[int, list[BlockRef]] = {}  # by queue, those of its next page
         self._directories: dict[int, array[int]] = {}
 
+    def know_queue(self, queue_id: int, data_file: int = 0) -> None:
+        """Take blocks of a queue that is not in the image, too, which `finish` gets anew."""
+        self._file_of[queue_id] = data_file % self._settings["data_files"]
+
     def close(self) -> None:
         """Let go of the files."""
         self._places.data.close()
@@ -103,12 +107,14 @@ class StoreBuilder:
         self._places.keep([extent])
         return [page * self._places.page_size for page in self._pages_of(extent, blocks)]
 
-    def finish(self, prepared: Iterable[str]) -> None:
+    def finish(self, prepared: Iterable[str], image: Checkpoint | None = None) -> None:
         """Make all of it durable, but for the store's name.
 
-        `prepared`: the records of prepared transactions, as checkpoints hold them.
+        `prepared`: the records of prepared transactions, as checkpoints hold them. `image`: the
+        state, where the one at hand before was not all of it.
         """
-        env, layout, image, empty = self._env, self._layout, self._image, self._empty
+        env, layout, empty = self._env, self._layout, self._empty
+        image = self._image if image is None else image
         for file in list(self._waiting):
             self._write(file)
         for queue_id in list(self._records):

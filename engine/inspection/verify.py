@@ -170,7 +170,7 @@ class _Check:
         """Read a block, or a large transaction's file, to its end."""
         if ref.kind == format.LTDS:
             with self._context.reader.ltds(ref) as reader:
-                messages = sum(map(_read_whole, (block for block, _ in reader)))
+                messages = sum(map(read_whole, (block for block, _ in reader)))
                 self._checked["bytes"] += reader.bytes
             self._checked["large_files"] += 1
         else:
@@ -255,7 +255,7 @@ class _Check:
                 )
 
 
-def _read_whole(block: Block) -> int:
+def read_whole(block: Block) -> int:
     """Return how many messages the block has; payloads that are streams are read to their end."""
     if isinstance(block, StreamedBlock):
         for number in range(block.stream.chunks):

@@ -426,13 +426,23 @@ def _header_page(env: Env, page_size: int, store_id: int, number: int) -> memory
     return page
 
 
-def check_header(path: str, header: bytes, page_size: int, store_id: int, number: int) -> None:
-    """Raise StoreCorrupt or StoreVersion unless the header is that of this store's data file."""
+def sizes_in(path: str, header: bytes) -> tuple[int, int]:
+    """The store's id and the size of pages that a header states. Raises StoreCorrupt."""
+    magic, _, _, page_size, _, store_id, _ = _verified(path, header)
+    if magic != MAGIC:
+        raise StoreCorrupt(f"{path} is not a data file of Quire")
+    return store_id, page_size
+
+
+def _verified(path: str, header: bytes) -> tuple[int, ...]:
     if len(header) < HEADER_BYTES or CHECKSUM.unpack_from(header)[0] != checksum(header[8:]):
         raise StoreCorrupt(f"the header of {path} (page 0) is damaged; restore it from a copy")
-    magic, version, _, its_page_size, its_number, its_store_id, _ = HEADER_FIELDS.unpack_from(
-        header, 8
-    )
+    return HEADER_FIELDS.unpack_from(header, 8)
+
+
+def check_header(path: str, header: bytes, page_size: int, store_id: int, number: int) -> None:
+    """Raise StoreCorrupt or StoreVersion unless the header is that of this store's data file."""
+    magic, version, _, its_page_size, its_number, its_store_id, _ = _verified(path, header)
     if magic != MAGIC:
         raise StoreCorrupt(f"{path} is not a data file of Quire")
     if version != VERSION:

@@ -16,15 +16,19 @@ Once it is verified it gets its name.
 
 from __future__ import annotations
 
-import errno
 import os
-import re
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from typing import Final
 
 from quire.archive.objects import check_outside, open_objects
+from quire.engine.checkpoints.built_beside import (
+    make_free,
+    remove_leftovers,
+    remove_tree,
+    sync_name,
+)
 from quire.engine.checkpoints.store_building import StoreBuilder
 from quire.engine.checkpoints.store_files import errors_of_path
 from quire.engine.layout import Layout
@@ -37,11 +41,8 @@ from quire.env import Env, FileLock, check_env, check_file_system
 from quire.env.look_env import LookEnv
 from quire.errors import (
     ArchiveCorrupt,
-    InvalidArgument,
     QuireError,
     StoreCorrupt,
-    StoreFailed,
-    StoreLocked,
 )
 from quire.loggers import log_warning, logger
 from quire.moments import Moment
@@ -87,8 +88,8 @@ def restore(
         with reading(objects) as read:
             points = choose(objects, read, number, time)
             with errors_of_path(target):
-                _make_free(machine, target)
-                _remove_leftovers(machine, target)
+                make_free(machine, target)
+                remove_leftovers(machine, target, RESTORING, "restore")
             check_file_system(machine, target.parent, network=False)
             progress = report or (lambda done, expected: None)
             *others, last = points  # (BR4)
@@ -131,53 +132,8 @@ def _restore(
         with suppress(QuireError, OSError):
             remove_tree(env, built.path)
         raise
-    try:
-        env.sync_directory(target.parent)
-    except OSError as error:
-        raise StoreFailed(
-            f"the store at {target.path} is whole, but it is not known whether its name is durable "
-            f"({error!r}): remove it, and restore it once more"
-        ) from error
+    sync_name(env, target, "restore")
     return RestoreReport(point.info, records.number, records.time_us, state_hash)
-
-
-def _make_free(env: Env, target: Layout) -> None:
-    """Remove the path, if it is an empty directory: found now, what forbids that costs no work."""
-    if env.exists(target.path):
-        with suppress(NotADirectoryError):
-            if not env.list_directory(target.path):
-                env.remove(target.path)
-                return
-        raise InvalidArgument(
-            f"{target.path} is there already: give a new path, or move what is there away"
-        )
-
-
-def _remove_leftovers(env: Env, target: Layout) -> None:
-    """Remove what restores to this path have left that were broken off (BR1)."""
-    left_name = re.compile(re.escape(target.path.rpartition("/")[2] + RESTORING) + "[0-9a-f]{16}")
-    for name in env.list_directory(target.parent):
-        if left_name.fullmatch(name):
-            left = Layout(f"{target.parent.rstrip('/')}/{name}")
-            if env.is_locked(left.lock):
-                raise StoreLocked(
-                    f"another restore to {target.path} is under way, in {left.path}: wait for it"
-                )
-            remove_tree(env, left.path)
-
-
-def remove_tree(env: Env, path: str) -> None:
-    """Remove a directory, if it is there, and all that is in it; symbolic links as such."""
-    try:
-        env.remove(path)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        for name in env.list_directory(path):
-            remove_tree(env, f"{path}/{name}")
-        env.remove(path)
 
 
 def _verify(env: Env, built: Layout, manifest: Manifest, number: int) -> str:

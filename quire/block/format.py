@@ -80,6 +80,7 @@ SUMS_VERSION = 3  # of rows, with checksums of the columns
 ROWS_VERSIONS = ROWS_VERSION, SUMS_VERSION
 HEADER = struct.Struct("<Q4sHHIIQQ24x")
 HEADER_BYTES = 64
+MAGIC_AT = 8
 ROWS_HEAD = struct.Struct("<III4xQ")
 """The head of a block of rows: lengths of schema, statistics and columns' checksums, and its
 checksum."""

@@ -49,7 +49,7 @@ SUBJECTS: Final[dict[str, tuple[tuple[ModuleType, str], ...]]] = {
     ),
     "the store": (
         (serving, "serve, status, disable, enable"),
-        (checking, "verify, dump, catalog, checkpoint"),
+        (checking, "verify, dump, salvage, catalog, checkpoint"),
         (
             archives,
             "archive set, archive show, archive off, archive ship, backup, backups, restore",

@@ -70,7 +70,7 @@ class Log:
 
     def read(self) -> Iterator[Decoded | Finding]:
         """Yield all records, in order, and what is wrong between them."""
-        env, directory, geometry, _ = self._source.journal
+        env, directory, geometry, *_ = self._source.journal
         oldest = self.segments[0] * geometry.segment_bytes if self.segments else 0
         for found in scan(
             env,
@@ -79,6 +79,7 @@ class Log:
             restart_lsn=oldest if self.restart_lsn is None else self.restart_lsn,
             durable_lsn=self._durable_lsn,
             until_lsn=self._until_lsn,
+            is_lenient=self._source.is_lenient,
         ):
             if isinstance(found, JournalFinding):
                 yield self._finding(found)
@@ -111,6 +112,8 @@ class Log:
         finding = Finding(file, found.offset, found.damage, found.message, lsn=found.lsn)
         if not found.damage:
             return finding
+        if found.is_passed:  # if any groups are missing there, another finding says so
+            return replace(finding, lsn=None)
         if self._was_released(found.lsn):
             self._went_on = True
             return replace(finding, damage=False, message="released while it was read")
@@ -122,7 +125,7 @@ class Log:
         It does so after a checkpoint: perhaps the one that this dump stands on. What is still there
         below that is pinned: its messages are needed.
         """
-        env, directory, geometry, _ = self._source.journal
+        env, directory, geometry, *_ = self._source.journal
         size, checkpoints = geometry.segment_bytes, self._source.layout.checkpoints
         try:
             newest = read_checkpoint(env, checkpoints, self._source.checkpoints()[-1])

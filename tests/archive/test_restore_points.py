@@ -18,10 +18,11 @@ from quire.archive import (
     restore,
     verify,
 )
-from quire.archive.base_restoring import RESTORING, remove_tree
+from quire.archive.base_restoring import RESTORING
 from quire.archive.limits import ENTRY_HEAD_READ_BYTES
 from quire.archive.objects import Objects, open_objects
 from quire.engine import EmbeddedStore as Store
+from quire.engine.checkpoints.built_beside import remove_tree
 from quire.engine.layout import Layout
 from quire.errors import BackupNotFound, DiskFull
 from quire.ltds import path_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -575,7 +576,7 @@ def test_recycled_content_is_never_taken_for_valid(machine: Machine) -> None:
     assert machine.reports[-1].tail is Tail.CLEAN
 
 
-def scanned(machine: Machine, **options: int) -> tuple[list[int], list[JournalFinding]]:
+def scanned(machine: Machine, **options: Any) -> tuple[list[int], list[JournalFinding]]:
     """The LSNs of the groups, and the findings."""
     lsns, findings = [], []
     for item in scan(machine.env, machine.directory, GEOMETRY, **options):

@@ -8,7 +8,7 @@ from typing import Final
 
 from quire.cli.command import JSON, Command, ExitStatus, argument
 from quire.cli.opened_store import calling, seen
-from quire.cli.printing import print_listing
+from quire.cli.printing import fields_of, print_json, print_listing
 from quire.cli.typed_values import count, place
 from quire.libraries.late_imports import importing
 
@@ -75,6 +75,23 @@ def _dump(options: argparse.Namespace) -> int:
     return ExitStatus.ERROR if damaged else ExitStatus.DONE
 
 
+def _salvage(options: argparse.Namespace) -> int:
+    with importing():
+        from quire.file_dump.items import as_json
+        from quire.file_dump.words import in_words
+        from quire.file_salvage.salvage import salvage
+        from quire.file_salvage.words import report_lines
+
+    report = salvage(options.path, options.target)
+    findings = report.findings
+    if options.json:
+        print_json({**fields_of(report), "findings": [as_json(finding) for finding in findings]})
+    else:
+        for line in [*report_lines(report), *(line for f in findings for line in in_words(f))]:
+            print(line)
+    return ExitStatus.DONE if report.is_complete else ExitStatus.ERROR
+
+
 COMMANDS: Final = (
     Command(
         "verify",
@@ -107,6 +124,17 @@ COMMANDS: Final = (
         ),
         "Without options: what there is, in short. The exit status is 1 where damage was found.\n"
         "docs/dump.md explains the words.",
+    ),
+    Command(
+        "salvage",
+        "make a new store of all that is whole of a damaged one",
+        _salvage,
+        (argument("target", metavar="NEW", help="where the new store is to be"), JSON),
+        "Nothing is changed in the damaged store, which nobody may have open. There must be\n"
+        "nothing at NEW, or an empty directory. It says what is lost, by queue and position, and\n"
+        "what is damaged, by file; the exit status is 1 if anything is:\n"
+        "  quire salvage shop.quire shop-salvaged.quire",
+        place=("DAMAGED", "the damaged store's directory"),
     ),
     Command(
         "catalog",
