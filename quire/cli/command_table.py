@@ -28,6 +28,10 @@ _OF_USERS: Final = (
     "user add, user rm, user ls, user grant, user revoke, user token, user limit, user lock,"
     " user unlock"
 )
+_OF_GRAPHS: Final = (
+    "graph ls, graph show, graph run, graph pause, graph resume, graph replay, graph state,"
+    " graph reset"
+)
 # By subject: modules, and the names of the commands in each.
 SUBJECTS: Final[dict[str, tuple[tuple[ModuleType, str], ...]]] = {
     "queues": (
@@ -56,12 +60,7 @@ SUBJECTS: Final[dict[str, tuple[tuple[ModuleType, str], ...]]] = {
         ),
     ),
     "users of a served store": ((users, _OF_USERS),),
-    "graphs of steps on Spark": (
-        (
-            graphs,
-            "graph ls, graph show, graph run, graph pause, graph resume, graph replay, graph reset",
-        ),
-    ),
+    "graphs of steps on Spark": ((graphs, _OF_GRAPHS),),
 }
 _MODULES: Final = {
     name: module

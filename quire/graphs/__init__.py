@@ -31,10 +31,12 @@ from .kept_graphs import (
     reset_step,
     save_graph,
     set_paused,
+    step_of,
     step_state_name,
     take_replay,
     tell_awaited,
 )
+from .state_sight import StateSight, rows_by_key, see_state, state_of_step
 
 __all__ = [
     "GraphDefinition",
@@ -43,6 +45,7 @@ __all__ = [
     "LeftSubscription",
     "QueueDefinition",
     "QueueSight",
+    "StateSight",
     "StepDefinition",
     "StepSight",
     "ask_replay",
@@ -58,10 +61,14 @@ __all__ = [
     "paused_steps",
     "requested_replays",
     "reset_step",
+    "rows_by_key",
     "save_graph",
     "see",
+    "see_state",
     "set_paused",
     "sources_of",
+    "state_of_step",
+    "step_of",
     "step_state_name",
     "subscription_of",
     "take_replay",

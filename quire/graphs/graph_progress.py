@@ -12,6 +12,7 @@ from quire.errors import QueueNotFound
 
 from .definition import GraphDefinition, subscription_of
 from .kept_graphs import awaited_markers, pause_reason, paused_steps, step_state_name
+from .state_sight import StateSight, see_state
 
 if TYPE_CHECKING:
     from quire.interface.store import Store
@@ -39,6 +40,7 @@ class StepSight(Struct, frozen=True):
     awaits: Mapping[str, str] = field(default_factory=dict)
     """By queue, the value of the marker that it lacked at the last look, "": any; or nothing."""
     paused_for: str = ""  # why it has paused by itself
+    states: tuple[StateSight, ...] = ()  # that it remembers by key
 
     @property
     def lag_messages(self) -> int:
@@ -122,6 +124,7 @@ def see(store: Store, definition: GraphDefinition) -> GraphSight:
             0 if dead is None else dead.messages,
             awaited.get(step.name, {}),
             pause_reason(store, definition.name, step.name) if step.name in paused else "",
+            tuple(sight for name in step.states if (sight := see_state(store, name)) is not None),
         )
     return GraphSight(steps, queues, left_subscriptions(store, definition))
 

@@ -93,6 +93,7 @@ def _now(step: StepDefinition, sight: GraphSight) -> Iterator[str]:
         parts.append(f"waiting for {', '.join(map(_marker, seen.awaits.items()))}")
     if seen.state_keys:
         parts.append(f"{seen.state_keys} values kept")
+    parts += map(str, seen.states)
     if seen.dead_letters:
         parts.append(f"{seen.dead_letters} dead letters")
     yield f"now: {', '.join(parts)}"

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from quire.arguments import check_max_messages, check_name
-from quire.errors import InvalidArgument, QueueInUse, StateConflict
+from quire.errors import InvalidArgument, NotFound, QueueInUse, StateConflict
 from quire.interface.starts import Start
+from quire.keyed import KeyedState
 
 from .definition import GraphDefinition, StepDefinition, subscription_of
 
@@ -168,7 +170,7 @@ def take_replay(store: Store, graph: str, step: str) -> bool:
 
 
 def reset_step(store: Store, graph: str, step: str, to: Start = "earliest") -> Mapping[str, int]:
-    """Move a step's positions, and forget its values, in one transaction (KG2).
+    """Move a step's positions, and forget its values and rows, in one transaction (KG2).
 
     `to`: where its inputs are read from then on, as `Store.subscribe` takes it: "earliest" is the
     first message that is kept. What it has put stays. Returns the positions by queue. Raises
@@ -191,6 +193,9 @@ def reset_step(store: Store, graph: str, step: str, to: Start = "earliest") -> M
         with store.transaction() as txn:
             for key in store.states.items(state):
                 txn.set_value(state, key, None)
+            for name in found.states:
+                with suppress(NotFound):  # the graph was not started with it yet
+                    KeyedState(store, name).clear(txn)
             for queue in found.inputs:
                 txn.seek(f"{queue}/{subscription}", to)
     finally:

@@ -230,16 +230,39 @@ class KeyedState:
         if queue is not None:
             self._store.drop_queue(name)
 
+    def clear(self, txn: Transaction) -> None:
+        """Delete all rows, with the transaction's commit; the state stays.
+
+        Once in a transaction, and not beside a `within` block of the state. Raises StateConflict,
+        as does the commit where the state has changed meanwhile, and NotFound.
+        """
+        values = self._reader.values
+        version = version_of(txn.get_value(values, VERSION))
+        manifest = self._reader.manifest()
+        if manifest.version != version:
+            raise StateConflict(f"keyed state {self.name!r} was changed meanwhile: begin again")
+        try:
+            self._take(txn, manifest.runs)
+        except RunGone as error:
+            self._reader.check_gone(manifest.runs, error)
+            raise StateConflict(f"keyed state {self.name!r} was merged: begin again") from error
+        txn.set_value(values, VERSION, b"%d" % (version + 1))
+
+    def _take(self, txn: Transaction, runs: Sequence[RunEntry]) -> None:
+        """Remove runs in a transaction. Raises StateConflict, RunGone."""
+        files, values = self._reader.files, self._reader.values
+        for entry in runs:
+            if txn.get_value(values, entry.key) != entry.value():
+                raise StateConflict(f"run {entry.name} was merged already: look anew")
+            txn.set_value(values, entry.key, None)
+            if not txn.remove(files.queue, files.message_id(entry), MERGE_WAIT_SECONDS):
+                raise StateConflict(f"run {entry.name} was merged already: look anew")
+
     def _merge(self, chosen: Sequence[RunEntry], *, is_all: bool) -> None:
         reader = self._reader
-        files, values, now_us = reader.files, reader.values, reader.env.now_us()
+        files, now_us = reader.files, reader.env.now_us()
         with self._store.transaction() as txn:
-            for entry in chosen:
-                if txn.get_value(values, entry.key) != entry.value():
-                    raise StateConflict(f"run {entry.name} was merged already: look anew")
-                txn.set_value(values, entry.key, None)
-                if not txn.remove(files.queue, files.message_id(entry), MERGE_WAIT_SECONDS):
-                    raise StateConflict(f"run {entry.name} was merged already: look anew")
+            self._take(txn, chosen)
             layout = layout_by(reader.manifest())
             size, count = sum(e.size for e in chosen), sum(e.rows for e in chosen)
             first, last = min(e.first for e in chosen), max(e.last for e in chosen)

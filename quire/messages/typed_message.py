@@ -107,6 +107,11 @@ def value_json(message: Message) -> Any:
     except InvalidArgument:
         columns = zip(message.row.schema.names, message.row.columns, strict=True)
         return {name: str(array) for name, array in columns}
+    return row_json(value)
+
+
+def row_json(value: Mapping[str, Any]) -> Any:
+    """The values of a row as JSON has them (see `value_json`)."""
     return json.loads(json.dumps(value, default=_plain))
 
 

@@ -355,7 +355,7 @@ class Graph:
         return picture
 
     def reset(self, step: str, to: Start = "earliest") -> Mapping[str, int]:
-        """Have a step read again, and forget its values; the positions of its inputs then.
+        """Have a step read again, and forget its values and the rows of its states; where it reads.
 
         In one transaction. `to`: where it reads from then on, as `Store.subscribe` takes it. What
         it has put stays, and is put again. Raises QueueInUse while the step runs, PositionLost

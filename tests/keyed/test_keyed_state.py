@@ -391,3 +391,35 @@ def test_what_cannot_be_is_refused(store: quire.Store, env: SimEnv, limits: Limi
             state.within(txn)
     assert shown(state) == {"ada": 2}
     assert keyed_changes.KeyedChanges.__name__ in repr(rows)
+
+
+def test_all_rows_go_with_a_commit(store: quire.Store, env: SimEnv) -> None:
+    """A cleared state goes on; a change that began before is refused, and so is a late clear."""
+    state = sums(store, env)
+    for number in range(5):
+        put(store, state, ada=number, bob=number)
+    with store.transaction() as txn:
+        state.clear(txn)
+        txn.rollback()
+    assert shown(state) == {"ada": 4, "bob": 4}
+    late = store.transaction()
+    with state.within(late) as rows:
+        rows.put([{"name": "ada", "total": 9}])
+    clear(store, state)
+    with pytest.raises(StateConflict):
+        late.commit()
+    assert shown(state) == {}
+    assert state.runs() == ()
+    put(store, state, cleo=1)
+    late = store.transaction()
+    state.clear(late)
+    put(store, state, dora=2)
+    with pytest.raises(StateConflict):
+        late.commit()
+    assert shown(state) == {"cleo": 1, "dora": 2}
+
+
+def clear(store: quire.Store, state: keyed.KeyedState) -> None:
+    """Delete all rows with one transaction."""
+    with store.transaction() as txn:
+        state.clear(txn)

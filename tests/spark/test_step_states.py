@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from quire import keyed as plain
+from quire.cli import main
 from quire.errors import InvalidArgument
 from quire.spark_graphs import Graph, StateRows, keyed
 from quire.spark_graphs.graphs.functions import step_function
@@ -270,3 +272,94 @@ def test_a_state_of_another_schema(graph: Graph, store: Any) -> None:
         summing(graph).start()
     assert plain.open_state(owned, "totals").schema.names == ["customer", "total"]
     assert directory(store)
+
+
+def test_a_step_is_reset_with_its_states(graph: Graph, store: Any, drained: Any) -> None:
+    """Positions and rows, in one transaction: read again, each order counts once."""
+    topic(store, "sums")
+    topic(store, "orders", schema=ORDERS, keep_forever=True)
+    summing(graph, limit=2)
+    store.put_many("orders", [order("ada", 3), order("bob", 5), order("ada", 4)])
+    drained().stop()
+    assert rows_in(store) == {"ada": 7, "bob": 5}
+    graph.reset("add")
+    assert rows_in(store) == {}
+    store.put("orders", order("bob", 1))
+    drained().stop()
+    assert rows_in(store) == {"ada": 7, "bob": 6}
+    graph.reset("add", to="latest")
+    assert rows_in(store) == {}
+
+
+def test_a_backfill_has_states_of_its_own(graph: Graph, store: Any, drained: Any) -> None:
+    """Empty at first, whatever the step has; and those of the step stay."""
+    topic(store, "sums")
+    topic(store, "orders", schema=ORDERS, keep_forever=True)
+    summing(graph)
+    store.put_many("orders", [order("ada", 3), order("bob", 5), order("ada", 4)])
+    drained().stop()
+    topic(store, "again")
+    assert graph.backfill("add", 0, 2, to={"sums": "again"}, name="b") == 2
+    assert sorted(store.browse("again/check").payloads()) == [b"ada 3", b"bob 5"]
+    assert rows_in(store, "totals.b") == {"ada": 3, "bob": 5}
+    assert rows_in(store) == {"ada": 7, "bob": 5}
+    assert graph.backfill("add", 0, 2, to={"sums": "again"}, name="b") == 0
+
+
+def test_dead_letters_change_states_when_they_are_put_back(
+    graph: Graph, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the function fails with leaves the state as it is; put back it counts once."""
+    from pyspark.sql import functions as f
+
+    topic(store, "in", "out")
+    broken = [True]
+
+    @graph.step("in", "out", state=keyed("sums", "digit", "digit bigint, total bigint"), dead="bad")
+    def add(rows: DataFrame, sums: StateRows) -> dict[str, DataFrame]:
+        text = "cast(payload as string)"
+        number = f"cast(regexp_replace({text}, 'x', '{'y' if broken[0] else ''}') as bigint)"
+        numbers = rows.selectExpr(f"{number} as number")
+        news = numbers.groupBy((f.col("number") % 10).alias("digit")).agg(
+            f.sum("number").alias("n")
+        )
+        after = news.join(sums.rows(news), "digit", "left")
+        after = after.selectExpr("digit", "coalesce(total, 0L) + n as total")
+        return {"out": numbers.selectExpr("cast(number as string) as payload"), "sums": after}
+
+    store.put_many("in", [b"1", b"x21", b"2", b"12", b"x3"])
+    with graph.start() as run:
+        run.drain(timeout=SECONDS)
+        assert run.status().steps["add"].dead_letters == 2
+        assert rows_in(store, "sums") == {1: 1, 2: 14}
+        broken[0] = False
+        assert run.replay("bad", "add") == 2
+        assert run.replay("bad", "add") == 0
+    assert rows_in(store, "sums") == {1: 22, 2: 14, 3: 3}
+
+
+def test_the_state_of_a_step_on_the_command_line(
+    graph: Graph, store: Any, drained: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it holds, and the row of a key."""
+    topic(store, "sums")
+    topic(store, "orders", schema=ORDERS)
+    summing(graph)
+    store.put_many("orders", [order("ada", 3), order("bob", 5)])
+    drained().stop()
+
+    def quire(*words: str, status: int = 0) -> str:
+        capsys.readouterr()
+        assert main(["graph", words[0], directory(store), "shop", *words[1:]]) == status
+        return capsys.readouterr().out
+
+    assert quire("state", "add").splitlines()[1].split()[:3] == ["totals", "customer", "2"]
+    (seen,) = json.loads(quire("state", "add", "--json"))
+    assert (seen["name"], seen["rows"], seen["runs"]) == ("totals", 2, 1)
+    assert json.loads(quire("state", "add", "bob")) == {"customer": "bob", "total": 5}
+    assert quire("state", "add", "cleo", status=3) == ""
+    quire("state", "add", "a", "b", status=1)
+    quire("state", "add", "ada", "--name", "other", status=1)
+    told = quire("show")
+    assert "remembers by key: totals" in told
+    assert "totals: up to 2 keys" in told

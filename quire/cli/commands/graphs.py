@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from os.path import realpath
 from typing import TYPE_CHECKING, Any, Final
@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 from quire.calls.wake_up import Thread
 from quire.cli.command import JSON, Command, ExitStatus, argument
 from quire.cli.opened_store import opened, seen
-from quire.cli.printing import fields_of, print_json
+from quire.cli.printing import fields_of, print_json, print_listing
 from quire.cli.typed_values import START, count, start
 from quire.errors import InvalidArgument, StepTimeout
 from quire.libraries.late_imports import importing
 from quire.limits import GRAPH_LINE_SECONDS
+from quire.messages.typed_message import row_json
 
 if TYPE_CHECKING:
-    from quire.graphs import GraphDefinition, GraphSight
+    from quire.graphs import GraphDefinition, GraphSight, StateSight
     from quire.remote.server.signals import SignalFlag
 
 
@@ -110,6 +111,32 @@ def _reset(options: argparse.Namespace) -> int:
     for queue, position in positions.items():
         print(f"{options.step} reads {queue} from position {position} on")
     return ExitStatus.DONE
+
+
+def _state(options: argparse.Namespace) -> int:
+    with importing():
+        from quire.graphs import load_graph, rows_by_key, see_state, state_of_step, step_of
+
+    with opened(options) as store:
+        step = step_of(load_graph(store, options.graph), options.step)
+        if not options.key:
+            names = step.states if options.name is None else (state_of_step(step, options.name),)
+            _print_states(options, [see_state(store, name) for name in names])
+            return ExitStatus.DONE
+        rows = rows_by_key(store, state_of_step(step, options.name), options.key)
+    for row in rows:
+        print_json(row_json(row))
+    return ExitStatus.DONE if rows else ExitStatus.NOTHING
+
+
+def _print_states(options: argparse.Namespace, states: Sequence[StateSight | None]) -> None:
+    found = [state for state in states if state is not None]
+    heads = ("STATE", "KEY", "UP TO KEYS", "BYTES", "RUNS", "SCHEMA")
+    rows = [
+        (s.name, ", ".join(s.key), str(s.rows), str(s.size_bytes), str(s.runs), s.schema)
+        for s in found
+    ]
+    print_listing(options, [fields_of(state) for state in found], heads, rows)
 
 
 def _agreed(options: argparse.Namespace) -> bool:
@@ -240,8 +267,21 @@ COMMANDS: Final = (
         (_GRAPH, _STEP, argument("--max", type=count, metavar="N", help="up to N; else all")),
     ),
     Command(
+        "graph state",
+        "tell of what a step remembers by key, or print the row of a key",
+        _state,
+        (
+            _GRAPH,
+            _STEP,
+            argument("key", nargs="*", metavar="KEY", help="a value for each column of the key"),
+            argument("--name", metavar="STATE", help="where the step has several, or of a table"),
+            JSON,
+        ),
+        "  quire graph state shop.quire shop add ada",
+    ),
+    Command(
         "graph reset",
-        "have a step read again, and forget its values",
+        "have a step read again, and forget its values and rows",
         _reset,
         (
             _GRAPH,
