@@ -8,7 +8,18 @@ calls that every program has, so every form of a store has it, and the engine kn
 from .fragment_files import FragmentFiles
 from .keyed_changes import KeyedChanges
 from .keyed_state import KeyedState, open_state
+from .row_lookup import DueRows
 from .run_output import WrittenRun
 from .state_look import StateLook
+from .timer_mark import TimerMark
 
-__all__ = ["FragmentFiles", "KeyedChanges", "KeyedState", "StateLook", "WrittenRun", "open_state"]
+__all__ = [
+    "DueRows",
+    "FragmentFiles",
+    "KeyedChanges",
+    "KeyedState",
+    "StateLook",
+    "TimerMark",
+    "WrittenRun",
+    "open_state",
+]

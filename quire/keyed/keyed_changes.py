@@ -8,6 +8,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,15 +21,20 @@ from quire.interface.transaction import Transaction
 from quire.libraries import np, pa
 from quire.moments import Duration
 
-from .keyed_reader import KeyedReader, layout_by
+from .format import NEVER
+from .key_hash import hashes_of
+from .keyed_reader import Found, KeyedReader
 from .keyed_rows import KeyedRows, newest_of
-from .limits import MAX_PENDING_BYTES
-from .manifest import VERSION, version_of
+from .limits import DUE_ROWS, MAX_PENDING_BYTES
+from .manifest import FIRED, VERSION, version_of
 from .open_runs import run_in_memory
-from .row_arguments import batch_of, keys_of
-from .row_changes import deleted_rows, expiry, put_rows, size_of
+from .row_arguments import batch_of, check_due, keys_of
+from .row_changes import deleted_rows, expiry, put_rows, size_of, times_of, written_layout
+from .row_layout import layout_by
+from .row_lookup import DueRows, RowLookup
 from .run import KeyedRun
 from .run_writer import RunWriter
+from .timer_mark import BEFORE_ALL, TimerMark
 
 
 class _ChangedRows(Struct):
@@ -54,6 +61,7 @@ class KeyedChanges:
         self._reader = reader
         self._txn = txn
         self._parts: list[_ChangedRows] = []  # what is pending, the newest last
+        self._fired: TimerMark | None = None  # what was due up to it has fired
         self._ended = False
         value = txn.get_value(reader.values, VERSION)
         self._manifest = reader.manifest()
@@ -66,7 +74,7 @@ class KeyedChanges:
             )
 
     def __del__(self) -> None:
-        if not self._ended and self._parts:
+        if not self._ended and (self._parts or self._fired):
             warnings.warn(
                 f"changes of keyed state {self._reader.name!r} were dropped before the end of "
                 "their block, and are in no transaction: use a with block, or call end()",
@@ -83,15 +91,44 @@ class KeyedChanges:
         """
         self._check_open()
         columns = keys_of(self._reader.name, self._layout, keys)
-        found, self._manifest = self._reader.find(self._manifest, columns, self._runs())
-        return found
+        hashes = hashes_of(columns)
+        return self._look(lambda rows: rows.find(columns, hashes))
 
-    def put(self, rows: Any, ttl: Duration | None = None) -> None:
+    def timers(self, keys: Any) -> pa.Array:
+        """Return the time of the timer of each key's row; null where it has none."""
+        self._check_open()
+        columns = keys_of(self._reader.name, self._layout, keys)
+        hashes = hashes_of(columns)
+        return self._look(lambda rows: rows.timers(columns, hashes))
+
+    def due(self, until: int, limit: int = DUE_ROWS) -> DueRows:
+        """Return the rows whose timers are due, up to and with a time, the earliest ones first.
+
+        With the commit they have fired: the rows stay, without these timers. At most `limit` of
+        them; the next call goes on behind them, in this block or in a later one, until there are
+        none. Rows that this block has put, or deleted, are not among them. Raises InvalidArgument,
+        StateConflict, StoreCorrupt.
+        """
+        self._check_open()
+        check_due(until, limit)
+        after = self._fired or BEFORE_ALL
+        while True:
+            mark = self._look(partial(RowLookup.due_mark, until=until, limit=limit, after=after))
+            found = self._look(partial(RowLookup.due, until=mark or after, after=after))
+            if mark is None:
+                return found
+            after = mark
+            if len(found.timers):
+                self._fired = mark
+                return found
+
+    def put(self, rows: Any, ttl: Duration | None = None, timers: Any = None) -> None:
         """Put rows, each in the place of what its key has; of one key twice the later one.
 
         `rows`: a RecordBatch, a Table, a DataFrame of pandas or polars, or a list of mappings, with
         the columns of the state in any order. `ttl`: seconds until they are gone by themselves;
-        None: what the state says. Raises InvalidArgument.
+        None: what the state says. `timers`: for each row when `due` has it, a whole number in an
+        array or a list, null for none; None: none of them has a timer. Raises InvalidArgument.
         """
         self._check_open()
         batch = batch_of(self._layout, rows)
@@ -101,7 +138,9 @@ class KeyedChanges:
         if ttl is not None:
             ttl_us = int(check_seconds(ttl) * 1_000_000)
         expires = expiry(self._reader.env.now_us(), ttl_us)
-        self._add(put_rows(self._layout, batch, np.full(len(batch), expires, np.int64)))
+        lasting = np.full(len(batch), expires, np.int64)
+        times = times_of("timers", timers, len(batch), NEVER)
+        self._add(put_rows(self._layout, batch, lasting, times))
 
     def delete(self, keys: Any) -> None:
         """Delete the rows of these keys, as `get` takes them; those that are not there, too."""
@@ -114,22 +153,26 @@ class KeyedChanges:
         self._check_open()
         self._ended = True
         parts, self._parts = self._parts, []
-        if not parts or self._txn.state == "rolled back":
+        if not (parts or self._fired) or self._txn.state == "rolled back":
             return
         if self._txn.state != "open":
             raise TransactionClosed(
                 f"the transaction is {self._txn.state}, and the changes of keyed state "
                 f"{self._reader.name!r} are not in it: let the `within` block end before"
             )
+        values, version = self._reader.values, self._manifest.version + 1
+        if self._fired is not None:
+            self._txn.set_value(values, FIRED, self._manifest.fired_value(self._fired))
+        if not parts:
+            self._txn.set_value(values, VERSION, b"%d" % version)
+            return
         rows = newest_of([part.rows for part in reversed(parts)], self._layout.key_columns)
-        version = self._manifest.version + 1
-        made = self._reader.files.new_run(
-            self._layout, size_of(self._layout, rows), len(rows.hashes)
-        )
+        layout = written_layout(self._layout, rows)
+        made = self._reader.files.new_run(layout, size_of(layout, rows), len(rows.hashes))
         try:
             made.add(rows)
             run = made.finish()
-            self._txn.set_value(self._reader.values, VERSION, b"%d" % version)
+            self._txn.set_value(values, VERSION, b"%d" % version)
         except BaseException:
             made.abort()
             raise
@@ -156,10 +199,14 @@ class KeyedChanges:
                 part.run = self._run_of(part.rows)
         return [part.run for part in reversed(self._parts) if part.run is not None]
 
+    def _look(self, use: Callable[[RowLookup], Found]) -> Found:
+        found, self._manifest = self._reader.look(self._manifest, use, self._runs())
+        return found
+
     def _run_of(self, rows: KeyedRows) -> KeyedRun:
         data = bytearray()
-        size = size_of(self._layout, rows)
-        writer = RunWriter(data.extend, self._layout, 0, size, len(rows.hashes))
+        layout = written_layout(self._layout, rows)
+        writer = RunWriter(data.extend, layout, 0, size_of(layout, rows), len(rows.hashes))
         writer.add(rows)
         writer.finish()
         return run_in_memory(bytes(data), 0, f"changes of keyed state {self._reader.name!r}")

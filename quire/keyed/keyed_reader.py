@@ -8,23 +8,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from quire.env import Env
 from quire.errors import NotFound, QuireError, StateConflict, StoreCorrupt
 from quire.interface.integration import Integration
 from quire.interface.transaction import Transaction, TransactionSource
-from quire.libraries import pa
 from quire.reports.info import QueueInfo
 
 from .fragment_files import FragmentFiles
-from .key_hash import hashes_of
 from .limits import LOOKS
 from .manifest import PREFIX, KeyedManifest, RunEntry
-from .row_layout import RowLayout, layout_of
-from .row_lookup import find_rows
+from .row_layout import layout_by
+from .row_lookup import RowLookup
 from .run import KeyedRun
 from .run_files import RunFiles, RunGone, RunStore
+
+Found = TypeVar("Found")
 
 
 class KeyedStore(TransactionSource[Transaction], RunStore, Protocol):
@@ -71,27 +71,25 @@ class KeyedReader:
             )
         return found
 
-    def find(
+    def look(
         self,
         manifest: KeyedManifest,
-        keys: Sequence[pa.Array],
+        use: Callable[[RowLookup], Found],
         own: Sequence[KeyedRun] = (),
         *,
         is_latest: bool = False,
-    ) -> tuple[pa.RecordBatch, KeyedManifest]:
-        """Return the rows of the keys, in their order, and the manifest that they are by.
+    ) -> tuple[Found, KeyedManifest]:
+        """Return what a lookup finds, and the manifest that it is by.
 
         That is another one where a merge was faster; with `is_latest` also where rows were changed
         meanwhile. `own`: runs that are newer than those of the manifest. Raises StateConflict,
         StoreCorrupt.
         """
-        hashes = hashes_of(keys)
         for _ in range(LOOKS):
+            now_us = self.env.now_us()
+            lookup = RowLookup(manifest, layout_by(manifest), self.files.get, now_us, own)
             try:
-                return find_rows(
-                    self.files.get, manifest.runs, layout_by(manifest), keys, hashes,
-                    self.env.now_us(), own,
-                ), manifest  # fmt: skip
+                return use(lookup), manifest
             except (RunGone, StoreCorrupt) as error:
                 manifest = self._again(manifest, error, is_latest=is_latest)
         raise StateConflict(
@@ -126,8 +124,3 @@ class KeyedReader:
                 "begin again"
             ) from error
         return now
-
-
-def layout_by(manifest: KeyedManifest) -> RowLayout:
-    """Return the layout of the rows of a manifest."""
-    return layout_of(manifest.definition.schema, manifest.definition.key)

@@ -1,4 +1,4 @@
-"""Rows of a keyed state in memory: their hashes, times, deletions and columns."""
+"""Rows of a keyed state in memory: their hashes, times, deletions, timers and columns."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class KeyedRows(NamedTuple):
     hashes: NDArray[np.uint64]
     expires: NDArray[np.int64]  # microseconds since the epoch
     deleted: NDArray[np.bool_]
+    timers: NDArray[np.int64]  # NEVER: none
     batch: pa.RecordBatch
 
     def take(self, indices: NDArray[np.int64]) -> KeyedRows:
@@ -28,6 +29,7 @@ class KeyedRows(NamedTuple):
             self.hashes[indices],
             self.expires[indices],
             self.deleted[indices],
+            self.timers[indices],
             self.batch.take(pa.array(indices)),
         )
 
@@ -37,6 +39,7 @@ class KeyedRows(NamedTuple):
             self.hashes[start:stop],
             self.expires[start:stop],
             self.deleted[start:stop],
+            self.timers[start:stop],
             self.batch.slice(start, stop - start),
         )
 
@@ -56,6 +59,7 @@ def concat_rows(parts: Sequence[KeyedRows]) -> KeyedRows:
         np.concatenate([part.hashes for part in parts]),
         np.concatenate([part.expires for part in parts]),
         np.concatenate([part.deleted for part in parts]),
+        np.concatenate([part.timers for part in parts]),
         pa.concat_batches([part.batch for part in parts]),
     )
 

@@ -20,11 +20,13 @@ from quire.limits import DEFAULT_LEASE_SECONDS, MAX_CAPACITY_BYTES
 from quire.moments import Duration
 
 from .fragment_files import FragmentFiles
+from .key_hash import hashes_of
 from .keyed_changes import KeyedChanges
-from .keyed_reader import KeyedReader, KeyedStore, layout_by
+from .keyed_reader import KeyedReader, KeyedStore
 from .limits import MAX_RUNS, MERGE_WAIT_SECONDS, MERGED_RUNS
 from .manifest import (
     DEFINITION,
+    FIRED,
     PREFIX,
     VERSION,
     KeyedDefinition,
@@ -33,10 +35,12 @@ from .manifest import (
     version_of,
 )
 from .row_arguments import check_keyed_name, definition_of, keys_of
+from .row_layout import layout_by, layout_of
 from .run_files import RunGone, ltds_directory
 from .run_merge import due_merge, living, merged_rows
 from .run_output import WrittenRun
 from .state_look import StateLook
+from .timer_mark import TimerMark
 
 Opened = TypeVar("Opened")
 
@@ -86,7 +90,9 @@ class KeyedState:
         """
         manifest = self._reader.manifest()
         columns = keys_of(self.name, layout_by(manifest), keys)
-        return self._reader.find(manifest, columns, is_latest=True)[0]
+        hashes = hashes_of(columns)
+        look = self._reader.look
+        return look(manifest, lambda rows: rows.find(columns, hashes), is_latest=True)[0]
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Yield all rows, as they are at one moment, in the order of their keys' hashes.
@@ -98,7 +104,7 @@ class KeyedState:
         manifest, runs, lease_id = self._lease(self._reader.opened, DEFAULT_LEASE_SECONDS)
         try:
             layout, now_us = layout_by(manifest), self._reader.env.now_us()
-            for rows in merged_rows(manifest.runs, runs, layout):
+            for rows in merged_rows(manifest, manifest.runs, runs, layout):
                 renew(lease_id)
                 yield layout.shown_rows(living(rows, now_us).batch)
         finally:
@@ -114,8 +120,8 @@ class KeyedState:
         self._merge_due()
         manifest, payloads, lease_id = self._lease(self._reader.files.payloads, seconds)
         return StateLook(
-            self.name, self._store.integration.store_id, manifest.definition, manifest.version,
-            manifest.runs, payloads, self._reader.env.now_us(), lease_id,
+            self.name, self._store.integration.store_id, manifest, payloads,
+            self._reader.env.now_us(), lease_id,
         )  # fmt: skip
 
     def end_look(self, look: StateLook) -> None:
@@ -159,15 +165,24 @@ class KeyedState:
         self._merge_due()
         return KeyedChanges(self._reader, txn)
 
-    def adopt(self, txn: Transaction, look: StateLook, written: Iterable[WrittenRun]) -> None:
+    def adopt(
+        self,
+        txn: Transaction,
+        look: StateLook,
+        written: Iterable[WrittenRun],
+        fired: TimerMark | None = None,
+    ) -> None:
         """Make what tasks have written for a look a part of the state, with the commit.
 
         Once in a transaction, and not beside a `within` block of the state. `written`: at most one
-        run of a range; with none of them the state stays as it is. Raises StateConflict where the
-        state has changed since the look; the commit does where it changes until then: then roll
-        back, remove the files (`FragmentFiles.remove`, those of `WrittenRun.file` that are not 0),
-        and begin anew with another look. Raises what `txn.integration.adopt` does for a file that
-        is missing or damaged, InvalidArgument for runs of the same keys.
+        run of a range; with none of them the state stays as it is. `fired`: the look's `due_mark`,
+        where the timers up to it were dealt with: they are not due again.
+
+        Raises StateConflict where the state has changed since the look; the commit does where it
+        changes until then. Then roll back, remove the files (`FragmentFiles.remove`, those of
+        `WrittenRun.file` that are not 0), and begin anew with another look. Raises what
+        `txn.integration.adopt` does for a file that is missing or damaged, InvalidArgument for runs
+        of the same keys.
         """
         runs, values = sorted(written, key=lambda run: run.first), self._reader.values
         for run, after in pairwise(runs):
@@ -181,8 +196,10 @@ class KeyedState:
                 f"keyed state {self.name!r} was changed since the look, of version {look.version}: "
                 "roll back, and begin anew with another look"
             )
-        if runs:
+        if runs or fired is not None:
             txn.set_value(values, VERSION, b"%d" % (look.version + 1))
+        if fired is not None:
+            txn.set_value(values, FIRED, look.manifest.fired_value(fired))
         for run in runs:
             self._reader.files.put(txn, run, look.version + 1, look.version + 1)
 
@@ -263,12 +280,16 @@ class KeyedState:
         files, now_us = reader.files, reader.env.now_us()
         with self._store.transaction() as txn:
             self._take(txn, chosen)
-            layout = layout_by(reader.manifest())
+            manifest = reader.manifest()
+            layout = layout_by(manifest)
+            timed = any(entry.timers for entry in chosen)
             size, count = sum(e.size for e in chosen), sum(e.rows for e in chosen)
             first, last = min(e.first for e in chosen), max(e.last for e in chosen)
-            made = files.new_run(layout, size, count, (first, last))
+            written = layout_of(layout.words, layout.key_columns, timed=timed)
+            made = files.new_run(written, size, count, (first, last))
             try:
-                for rows in merged_rows(chosen, reader.opened(chosen), layout, (first, last)):
+                opened, hashes = reader.opened(chosen), (first, last)
+                for rows in merged_rows(manifest, chosen, opened, layout, hashes):
                     made.add(living(rows, now_us) if is_all else rows)
                 run = made.finish()
                 if run.rows:

@@ -46,6 +46,9 @@ RUN_MESSAGE_BYTES: Final = 256 << 10
 # Where their texts are gathered, so many bytes take 24 times as many for a moment.
 WINDOW_BYTES: Final = 4 << 20
 
+# Rows that are due which are returned together, unless the caller says another number.
+DUE_ROWS: Final = 10_000
+
 # The changes of one transaction, which are in memory until they are written as a run.
 MAX_PENDING_BYTES: Final = 64 << 20
 

@@ -4,6 +4,7 @@
 - KM2: a change of rows reads the version and sets the next one: of two that began from the same one
   commits the first, the other raises StateConflict. A merge leaves the version, and reads the
   values of the runs that it deletes: it is refused only where another merge was faster.
+- What was fired of timers (KT1) changes with the version, and is read with the runs.
 - KM3: a run has the changes of some versions, one after another, in one range of hashes. Of two
   runs with a hash in common one has the newer versions, all of them. A version may have several
   runs, as tasks write them, each in a range of its own.
@@ -18,10 +19,13 @@ from typing import Final, NamedTuple
 
 from quire.errors import StoreCorrupt
 
+from .timer_mark import FiredTimers, TimerMark, fired_after, fired_of
+
 PREFIX: Final = "quire.keyed."
 """The prefix of the names of a keyed state's own queue and state."""
 DEFINITION: Final = "definition"
 VERSION: Final = "version"
+FIRED: Final = "fired"
 _RUN: Final = "run "
 
 
@@ -46,6 +50,7 @@ class RunEntry(NamedTuple):
     file: int  # the id of its file; 0: it is a message
     rows: int
     deleted: int
+    timers: int
     size: int  # in bytes
     first: int  # of the hashes that it is for
     last: int
@@ -71,6 +76,7 @@ class KeyedManifest(NamedTuple):
     definition: KeyedDefinition
     version: int
     runs: tuple[RunEntry, ...]  # the newest first, of one version the first hashes first
+    fired: tuple[FiredTimers, ...]
 
     @classmethod
     def of(cls, name: str, values: Mapping[str, bytes]) -> KeyedManifest | None:
@@ -81,7 +87,8 @@ class KeyedManifest(NamedTuple):
             found = [_entry_of(value) for key, value in values.items() if key.startswith(_RUN)]
             runs = tuple(sorted(found, key=lambda run: (-run.high, run.first)))
             definition = KeyedDefinition(**json.loads(values[DEFINITION]))
-            manifest = cls(definition, version_of(values.get(VERSION)), runs)
+            fired = tuple(FiredTimers(*each) for each in json.loads(values.get(FIRED, b"[]")))
+            manifest = cls(definition, version_of(values.get(VERSION)), runs, fired)
         except (ValueError, TypeError) as error:
             raise StoreCorrupt(
                 f"keyed state {name!r}: what the state {PREFIX + name!r} keeps of it is not "
@@ -89,6 +96,15 @@ class KeyedManifest(NamedTuple):
             ) from error
         _check_order(name, runs)
         return manifest
+
+    def fired_in(self, run: RunEntry) -> TimerMark:
+        """Return how far a run has fired its timers."""
+        return fired_of(self.fired, run.high)
+
+    def fired_value(self, mark: TimerMark) -> bytes:
+        """Return the value of what was fired once its runs fire all up to the mark."""
+        oldest = min((run.high for run in self.runs), default=self.version)
+        return json.dumps(fired_after(self.fired, self.version, mark, oldest)).encode()
 
 
 @lru_cache(maxsize=4096)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from quire.arguments import check_name, check_seconds
+from quire.arguments import check_max_messages, check_name, check_seconds, is_int
 from quire.definitions.row_schema import META, check_schema, schema_of_words, words_of
 from quire.errors import InvalidArgument
 from quire.libraries import pa
 from quire.moments import Duration
 from quire.rows.row_input import rows_of
 
+from .format import NEVER
 from .key_hash import is_text
 from .limits import MAX_KEY_COLUMNS, MAX_KEYED_NAME
 from .manifest import KeyedDefinition
@@ -109,6 +110,15 @@ def _key_row(names: Sequence[str], key: Any) -> Any:
     if len(values) != len(names):
         raise InvalidArgument(f"the key {key!r:.100}: give {len(names)} values, as a tuple")
     return dict(zip(names, values, strict=True))
+
+
+def check_due(until: object, limit: object) -> None:
+    """Check what timers are looked for. Raises InvalidArgument."""
+    if not is_int(until) or not -NEVER <= until < NEVER:
+        raise InvalidArgument(
+            f"until {until!r:.100}: give a whole number, as timers are: microseconds as a rule"
+        )
+    check_max_messages(limit)
 
 
 def batch_of(layout: RowLayout, rows: Any) -> pa.RecordBatch | None:

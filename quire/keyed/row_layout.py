@@ -9,10 +9,11 @@ from quire.definitions.row_schema import schema_of_words, words_of
 from quire.errors import StoreCorrupt
 from quire.libraries import np, pa, pc
 
-from .format import DELETED, row_type
+from .format import DELETED, NEVER, row_type
 from .key_hash import binary_of, fixed_bytes, joined_texts, width_of
 from .keyed_rows import KeyedRows, too_many_found
 from .limits import LONG_TEXT_BYTES, MAX_FOUND_BYTES
+from .manifest import KeyedManifest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 class RowLayout:
     """The bytes of the rows of one schema, of which the first columns are the key."""
 
-    def __init__(self, words: str, key_columns: int) -> None:
+    def __init__(self, words: str, key_columns: int, *, timed: bool = False) -> None:
+        """`timed`: rows may have timers."""
         self.words: Final = words
         self.key_columns: Final = key_columns
         # A deleted row has nulls, whatever the schema says.
@@ -32,7 +34,8 @@ class RowLayout:
         self.key_words: Final = words_of(pa.schema(list(self.shown)[:key_columns]))
         self._types = [field.type for field in fields]
         self._widths = tuple(width_of(type_) for type_ in self._types)
-        self.type: Final = row_type(self._widths)
+        self.timed: Final = timed
+        self.type: Final = row_type(self._widths, timed=timed)
         self.row_bytes: Final = self.type.itemsize
         self._texts = [number for number, width in enumerate(self._widths) if not width]
 
@@ -49,6 +52,8 @@ class RowLayout:
         fixed = np.zeros(count, self.type)
         fixed["hash"], fixed["expires"] = rows.hashes, rows.expires
         fixed["flags"] = rows.deleted * np.uint8(DELETED)
+        if self.timed:
+            fixed["timer"] = rows.timers
         nulls = np.zeros((count, len(columns)), np.bool_)
         for number, (column, width) in enumerate(zip(columns, self._widths, strict=True)):
             if column.null_count:
@@ -107,14 +112,20 @@ class RowLayout:
             fixed["hash"].astype(np.uint64),
             fixed["expires"].astype(np.int64),
             (fixed["flags"] & DELETED).astype(np.bool_),
+            fixed["timer"].astype(np.int64) if self.timed else np.full(count, NEVER, np.int64),
             pa.RecordBatch.from_arrays(columns, schema=self.schema),
         )
 
 
 @lru_cache(maxsize=256)
-def layout_of(words: str, key_columns: int) -> RowLayout:
-    """Return the layout of a schema."""
-    return RowLayout(words, key_columns)
+def layout_of(words: str, key_columns: int, *, timed: bool = False) -> RowLayout:
+    """Return the layout of a schema, of rows with timers or without."""
+    return RowLayout(words, key_columns, timed=timed)
+
+
+def layout_by(manifest: KeyedManifest) -> RowLayout:
+    """Return the layout of the rows of a manifest."""
+    return layout_of(manifest.definition.schema, manifest.definition.key)
 
 
 def with_columns(rows: KeyedRows, schema: pa.Schema) -> KeyedRows:

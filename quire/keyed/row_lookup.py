@@ -1,58 +1,158 @@
-"""Rows found by their keys in several runs: of each key the newest one."""
+"""Rows found in several runs, by their keys or as their timers are due: of each key the newest."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from quire.libraries import np, pa
 
-from .keyed_rows import KeyedRows, concat_rows
-from .manifest import RunEntry
+from .format import LAST_HASH, NEVER
+from .keyed_rows import KeyedRows, concat_rows, newest_of
+from .manifest import KeyedManifest, RunEntry
 from .row_layout import RowLayout, with_columns
 from .run import KeyedRun
+from .timer_mark import TimerMark, unfired
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def find_rows(
-    opened: Callable[[RunEntry], KeyedRun],
-    runs: Sequence[RunEntry],
-    layout: RowLayout,
-    keys: Sequence[pa.Array],
-    hashes: NDArray[np.uint64],
-    now_us: int,
-    own: Sequence[KeyedRun] = (),
-) -> pa.RecordBatch:
-    """Return the rows of the keys that live then, in the order of the keys.
+class DueRows(NamedTuple):
+    """Rows whose timers are due."""
 
-    `runs`: the newest first; `own`: newer ones. Raises what `opened` does, and StoreCorrupt.
+    rows: pa.RecordBatch
+    timers: pa.Array
+    """The time of each row's timer."""
+
+
+class RowLookup(NamedTuple):
+    """A manifest's runs, and how they are opened. Its methods raise what that does, and
+    StoreCorrupt.
     """
-    is_missing = np.ones(len(hashes), np.bool_)
-    places: list[NDArray[np.int64]] = []
-    parts: list[KeyedRows] = []
 
-    def look(run: KeyedRun, wanted: NDArray[np.int64]) -> None:
-        found = run.find(hashes, keys, wanted)
-        if found is not None:
+    manifest: KeyedManifest
+    layout: RowLayout
+    opened: Callable[[RunEntry], KeyedRun]
+    now_us: int
+    own: Sequence[KeyedRun] = ()  # newer ones, the newest first
+
+    def find(self, keys: Sequence[pa.Array], hashes: NDArray[np.uint64]) -> pa.RecordBatch:
+        """Return the rows of the keys that live now, in the order of the keys."""
+        places, rows = self._newest(keys, hashes)
+        order = np.argsort(places, kind="stable")
+        alive = rows.living_at(self.now_us)[order]
+        return self.layout.shown_rows(rows.batch.take(pa.array(order[alive])))
+
+    def timers(self, keys: Sequence[pa.Array], hashes: NDArray[np.uint64]) -> pa.Array:
+        """Return the time of each key's timer; null: it has none."""
+        places, rows = self._newest(keys, hashes)
+        times = np.full(len(hashes), NEVER, np.int64)
+        times[places] = np.where(rows.living_at(self.now_us), rows.timers, NEVER)
+        return _times(times)
+
+    def due_mark(self, until: int, limit: int, after: TimerMark) -> TimerMark | None:
+        """Return a mark up to which at most so many rows are due, later ones than `after`; None:
+        none is due.
+
+        It may be that fewer are, or none: those of rows that were put anew count, too.
+        """
+        end = TimerMark(until)
+        found: list[NDArray[np.void]] = []
+        for entry in self.manifest.runs:
+            if entry.timers:
+                begin, hashes = self._after(entry, after), (entry.first, entry.last)
+                found.append(self.opened(entry).due(begin, end, hashes, limit + 1))
+        count = sum(len(each) for each in found)
+        if count <= limit:
+            return end if count else None
+        timers = np.concatenate(found)
+        last = timers[np.lexsort((timers["hash"], timers["time"]))[limit - 1]]
+        return TimerMark(int(last["time"]), int(last["hash"]))
+
+    def due(
+        self, until: TimerMark, after: TimerMark, within: tuple[int, int] = (0, LAST_HASH)
+    ) -> DueRows:
+        """Return the rows whose timers are due up to a mark, after another; in their order.
+
+        `within`: the first and the last hash of those that count.
+        """
+        found: list[KeyedRows] = []
+        for entry in self.manifest.runs:
+            if entry.timers:
+                found += self._candidates(entry, until, after, within)
+        candidates = newest_of(found, self.layout.key_columns) if found else self._none()
+        keys, hashes = candidates.batch.columns[: self.layout.key_columns], candidates.hashes
+        places, rows = self._replace(own=())._newest(keys, hashes)
+        due = until.reaches(rows.timers, rows.hashes) & rows.living_at(self.now_us)
+        due &= ~after.reaches(rows.timers, rows.hashes)
+        for run in self.own:  # what was put by now has another timer, which is not due yet
+            changed = run.find(hashes, keys, np.arange(len(hashes)))
+            if changed is not None:
+                due &= ~np.isin(places, changed.wanted)
+        rows = rows.take(np.flatnonzero(due))
+        rows = rows.take(np.lexsort((rows.hashes, rows.timers)))
+        return DueRows(self.layout.shown_rows(rows.batch), _times(rows.timers))
+
+    def _candidates(
+        self, entry: RunEntry, until: TimerMark, after: TimerMark, within: tuple[int, int]
+    ) -> list[KeyedRows]:
+        """Return the rows of a run that would be due if no newer one has their keys."""
+        hashes = max(entry.first, within[0]), min(entry.last, within[1])
+        after = self._after(entry, after)
+        if hashes[0] > hashes[1] or after >= until:
+            return []
+        run = self.opened(entry)
+        timers = run.due(after, until, hashes, entry.timers)
+        keys = np.unique(timers["hash"])
+        found = run.find(keys, (), np.arange(len(keys))) if len(keys) else None
+        if found is None:
+            return []
+        rows = with_columns(found.rows, self.layout.schema)
+        due = until.reaches(rows.timers, rows.hashes) & ~after.reaches(rows.timers, rows.hashes)
+        return [rows.take(np.flatnonzero(due))]
+
+    def _after(self, entry: RunEntry, after: TimerMark) -> TimerMark:
+        return max(after, self.manifest.fired_in(entry))
+
+    def _newest(
+        self, keys: Sequence[pa.Array], hashes: NDArray[np.uint64]
+    ) -> tuple[NDArray[np.int64], KeyedRows]:
+        """Return the newest row of each key that has one, and the places of their keys."""
+        is_missing = np.ones(len(hashes), np.bool_)
+        places: list[NDArray[np.int64]] = []
+        parts: list[KeyedRows] = []
+
+        def look(run: KeyedRun, wanted: NDArray[np.int64]) -> KeyedRows | None:
+            found = run.find(hashes, keys, wanted)
+            if found is None:
+                return None
             places.append(found.wanted)
-            parts.append(with_columns(found.rows, layout.schema))
             is_missing[found.wanted] = False
+            return with_columns(found.rows, self.layout.schema)
 
-    for run in own:
-        look(run, np.flatnonzero(is_missing))
-    for entry in runs:
-        wanted = np.flatnonzero(is_missing & _inside(entry, hashes))
-        if len(wanted):
-            look(opened(entry), wanted)
-    if not parts:
-        return pa.RecordBatch.from_pylist([], schema=layout.shown)
-    rows = concat_rows(parts)
-    order = np.argsort(np.concatenate(places), kind="stable")
-    alive = rows.living_at(now_us)[order]
-    return layout.shown_rows(rows.batch.take(pa.array(order[alive])))
+        for run in self.own:
+            rows = look(run, np.flatnonzero(is_missing))
+            if rows is not None:
+                parts.append(rows)
+        for entry in self.manifest.runs:
+            wanted = np.flatnonzero(is_missing & _inside(entry, hashes))
+            rows = look(self.opened(entry), wanted) if len(wanted) else None
+            if rows is not None:
+                parts.append(unfired(rows, self.manifest.fired_in(entry)))
+        if not parts:
+            return np.zeros(0, np.int64), self._none()
+        return np.concatenate(places), concat_rows(parts)
+
+    def _none(self) -> KeyedRows:
+        batch = pa.RecordBatch.from_pylist([], schema=self.layout.schema)
+        times = np.zeros(0, np.int64)
+        return KeyedRows(np.zeros(0, np.uint64), times, np.zeros(0, np.bool_), times, batch)
 
 
 def _inside(entry: RunEntry, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
     return (hashes >= np.uint64(entry.first)) & (hashes <= np.uint64(entry.last))
+
+
+def _times(times: NDArray[np.int64]) -> pa.Array:
+    return pa.array(times, pa.int64(), mask=times == NEVER)

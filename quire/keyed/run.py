@@ -16,11 +16,22 @@ from quire.definitions.row_schema import schema_of_words
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
 from quire.libraries import np, pa
 
-from .format import CHECKSUM_BYTES, MAGIC, TRAILER, VERSION, index_type
+from .format import (
+    CHECKSUM_BYTES,
+    MAGIC,
+    TIMED,
+    TIMERS_TOGETHER,
+    TRAILER,
+    VERSION,
+    index_type,
+    timer_index_type,
+    timer_type,
+)
 from .keyed_rows import KeyedRows, concat_rows, equal_keys
 from .limits import KEYS_AT_ONCE, SPAN_BYTES
 from .row_layout import layout_of
 from .run_filter import may_have
+from .timer_mark import TimerMark
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,29 +83,35 @@ class KeyedRun:
         (
             key_columns, shift, found_id, self.rows, self.deleted, self.first, self.last, pieces,
             size, place, head_checksum, words_bytes, row_bytes, self.least_expires, filter_bytes,
+            self.timers, flags,
         ) = fields[3:]  # fmt: skip
         if (found_id, size) != (run_id, self.bytes):
             raise StoreCorrupt(f"{self.where}: it is run {found_id:016x} of {size} bytes")
-        length = pieces * index_type().itemsize
-        begin, end = length + filter_bytes, length + filter_bytes + words_bytes
+        length, blocks = pieces * index_type().itemsize, -(-self.timers // TIMERS_TOGETHER)
+        head_bytes = length + blocks * timer_index_type().itemsize
+        begin, end = head_bytes + filter_bytes, head_bytes + filter_bytes + words_bytes
         head = self._read(place, (end + 7) & -8)
         if checksum(head) != head_checksum:
             raise StoreCorrupt(f"{self.where}: damaged, its index does not match its checksum")
         self._shift = shift
         self._index = np.frombuffer(head, index_type(), pieces)
-        self._filter = np.frombuffer(head, np.uint8, filter_bytes, length)
+        self._timer_index = np.frombuffer(head, timer_index_type(), blocks, length)
+        self._filter = np.frombuffer(head, np.uint8, filter_bytes, head_bytes)
+        self._timers_at = place - self._timer_bytes
         try:
             words = str(head[begin:end], "utf-8")
             schema_of_words(words)
-            self.layout = layout_of(words, key_columns)
+            self.layout = layout_of(words, key_columns, timed=bool(flags & TIMED))
         except (UnicodeDecodeError, InvalidArgument) as error:
             raise StoreCorrupt(f"{self.where}: its schema is not readable ({error})") from error
-        self._check_index(place, row_bytes)
+        self._check_index(row_bytes)
 
-    def _check_index(self, place: int, row_bytes: int) -> None:
+    def _check_index(self, row_bytes: int) -> None:
         offsets, lengths = self._index["offset"], self._index["length"].astype(np.uint64)
         rows = self._index["rows"].astype(np.uint64)
-        ends = np.concatenate([offsets[1:], np.array([place], np.uint64)])
+        ends = np.concatenate(
+            [offsets[1:], np.array([self._timers_at], np.int64).astype(np.uint64)]
+        )
         if (
             row_bytes != self.layout.row_bytes
             or not len(offsets) == ((self.last - self.first) >> self._shift) + 1
@@ -102,6 +119,7 @@ class KeyedRun:
             or (offsets + lengths != ends).any()
             or (rows * np.uint64(row_bytes) > lengths).any()
             or int(rows.sum()) != self.rows
+            or self.timers > self.rows * self.layout.timed
         ):
             raise StoreCorrupt(f"{self.where}: its index contradicts itself")
 
@@ -119,7 +137,10 @@ class KeyedRun:
     def kept_bytes(self) -> int:
         """Return the bytes that it takes in memory, about."""
         return (
-            self._index.nbytes + len(self._filter) + (self.bytes if self._cached is not None else 0)
+            self._index.nbytes
+            + self._timer_index.nbytes
+            + len(self._filter)
+            + (self.bytes if self._cached is not None else 0)
         )
 
     def find(
@@ -127,7 +148,7 @@ class KeyedRun:
     ) -> FoundRows | None:
         """Return the rows of those keys, of the indices `wanted`, that it has; None: none.
 
-        Raises StoreCorrupt.
+        `keys`: none of their columns: all rows that have the hashes. Raises StoreCorrupt.
         """
         if len(wanted) <= KEYS_AT_ONCE:
             return self._find_some(hashes, keys, wanted)
@@ -158,14 +179,15 @@ class KeyedRun:
         while len(found):
             at, where = wanted[found], numbers[found]
             rows = self._decode(pieces, where, indices[found])
-            equal = equal_keys(keys, at, rows.batch.columns[:key_columns], np.arange(len(at)))
-            if equal.all():
+            if keys:
+                equal = equal_keys(keys, at, rows.batch.columns[:key_columns], np.arange(len(at)))
+                right = np.flatnonzero(equal)
+                if len(right):
+                    whole = len(right) == len(at)
+                    parts.append(FoundRows(at[right], rows if whole else rows.take(right)))
+                found = found[~equal]  # another key of the same hash may follow
+            else:
                 parts.append(FoundRows(at, rows))
-                break
-            right = np.flatnonzero(equal)
-            if len(right):
-                parts.append(FoundRows(at[right], rows.take(right)))
-            found = found[~equal]  # another key of the same hash may follow
             indices[found] += 1
             found = found[indices[found] < pieces.rows[numbers[found]]]
             found = found[self._hashes_at(pieces, numbers[found], indices[found]) == own[found]]
@@ -182,6 +204,42 @@ class KeyedRun:
         start = int(np.searchsorted(rows.hashes, np.uint64(first)))
         stop = int(np.searchsorted(rows.hashes, np.uint64(max(first, last)), "right"))
         return rows.slice(start, stop)
+
+    def due(
+        self, after: TimerMark, until: TimerMark, hashes: tuple[int, int], most: int
+    ) -> NDArray[np.void]:
+        """Return timers after a mark and up to another one, in their order, the first ones.
+
+        `hashes`: the first and the last of the keys that count. Raises StoreCorrupt.
+        """
+        starts = self._timer_index["time"]
+        block = max(0, int(np.searchsorted(starts, after.time)) - 1)
+        stop = int(np.searchsorted(starts, until.time, "right"))
+        found, count = [np.zeros(0, timer_type())], 0
+        while block < stop and count < most:
+            timers = self._timer_block(block)
+            times, keys = timers["time"], timers["hash"]
+            due = until.reaches(times, keys) & ~after.reaches(times, keys)
+            due &= (keys >= np.uint64(hashes[0])) & (keys <= np.uint64(hashes[1]))
+            found.append(timers[due])
+            count += len(found[-1])
+            block += 1
+        return np.concatenate(found)[:most]
+
+    def _timer_block(self, number: int) -> NDArray[np.void]:
+        size = TIMERS_TOGETHER * timer_type().itemsize
+        offset = self._timers_at + number * size
+        data = self._read(offset, min(size, self._timers_at + self._timer_bytes - offset))
+        if checksum(data) != self._timer_index["checksum"][number]:
+            raise StoreCorrupt(
+                f"{self.where}: damaged, {len(data)} bytes of timers at {offset} do not match "
+                "their checksum"
+            )
+        return np.frombuffer(data, timer_type())
+
+    @property
+    def _timer_bytes(self) -> int:
+        return int(self.timers) * timer_type().itemsize
 
     def _search(
         self, pieces: _FetchedPieces, numbers: NDArray[np.int64], own: NDArray[np.uint64]

@@ -87,8 +87,9 @@ class RunFiles:
     def put(self, txn: Transaction, run: WrittenRun, low: int, high: int) -> None:
         """Put a run, with the versions that are in it, and name it in the manifest."""
         entry = RunEntry(
-            run.id, low, high, run.file, run.rows, run.deleted, run.size, run.first, run.last
-        )
+            run.id, low, high, run.file, run.rows, run.deleted, run.timers, run.size, run.first,
+            run.last,
+        )  # fmt: skip
         if run.file:
             txn.integration.adopt(self.queue, run.file)
         else:

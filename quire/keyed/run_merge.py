@@ -15,34 +15,39 @@ from quire.libraries import np
 from .format import LAST_HASH
 from .keyed_rows import KeyedRows, newest_of
 from .limits import MERGE_RATIO, WINDOW_BYTES
-from .manifest import RunEntry
+from .manifest import KeyedManifest, RunEntry
 from .row_layout import RowLayout, with_columns
 from .run import KeyedRun
+from .timer_mark import unfired
 
 
 def merged_rows(
+    manifest: KeyedManifest,
     entries: Sequence[RunEntry],
     runs: Sequence[KeyedRun],
     layout: RowLayout,
     hashes: tuple[int, int] = (0, LAST_HASH),
 ) -> Iterator[KeyedRows]:
-    """Yield the newest row of each key, ascending by hash; deleted and expired ones, too.
+    """Yield the newest row of each key, ascending by hash; deleted and expired ones, too. Timers
+    that were fired are none any more.
 
-    `entries`: the newest first; `runs`: each of them, open. `hashes`: the first and last of those.
+    `entries`: some of the manifest's or all, the newest first; `runs`: each of them, open.
+    `hashes`: the first and last of those.
     """
     low, high = hashes
     size = sum(entry.size for entry in entries)
     step = -(-(high - low + 1) // max(1, -(-size // WINDOW_BYTES)))
     for first in range(low, high + 1, step):
         last = min(first + step - 1, high)
-        parts = [
-            with_columns(run.between(max(first, entry.first), min(last, entry.last)), layout.schema)
-            for entry, run in zip(entries, runs, strict=True)
-            if entry.first <= last and first <= entry.last
-        ]
-        rows = newest_of(parts, layout.key_columns) if parts else None
-        if rows is not None and len(rows.hashes):
-            yield rows
+        parts: list[KeyedRows] = []
+        for entry, run in zip(entries, runs, strict=True):
+            if entry.first <= last and first <= entry.last:
+                rows = run.between(max(first, entry.first), min(last, entry.last))
+                rows = with_columns(rows, layout.schema)
+                parts.append(unfired(rows, manifest.fired_in(entry)))
+        newest = newest_of(parts, layout.key_columns) if parts else None
+        if newest is not None and len(newest.hashes):
+            yield newest
 
 
 def living(rows: KeyedRows, now_us: int) -> KeyedRows:

@@ -32,6 +32,7 @@ class WrittenRun(Struct, frozen=True):
     last: int
     rows: int  # those that are deleted too
     deleted: int
+    timers: int
     size: int  # in bytes
     payload: bytes = b""
 
@@ -81,7 +82,7 @@ class RunOutput:
     def finish(self) -> WrittenRun:
         """The run is complete, and durable if it is a file."""
         info = self._writer.finish()
-        counts = info.rows, info.deleted, info.bytes
+        counts = info.rows, info.deleted, info.timers, info.bytes
         if self._file is None:
             return WrittenRun(info.id, 0, *self._hashes, *counts, bytes(self._waiting))
         self._end_file(self._file, info.bytes)

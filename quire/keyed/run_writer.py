@@ -1,6 +1,7 @@
 """Writing a run of a keyed state, from its first row to its last. Layout: `format`.
 
-KW1. What is written is in memory a batch at a time, beside the index and the bits of the filter.
+KW1. What is written is in memory a batch at a time, beside the index, the bits of the filter and 16
+     bytes for each timer.
 """
 
 from __future__ import annotations
@@ -13,7 +14,20 @@ from msgspec import Struct
 from quire.checksum import checksum
 from quire.libraries import np
 
-from .format import CHECKSUM, CHECKSUM_BYTES, LAST_HASH, MAGIC, NEVER, TRAILER, VERSION, index_type
+from .format import (
+    CHECKSUM,
+    CHECKSUM_BYTES,
+    LAST_HASH,
+    MAGIC,
+    NEVER,
+    TIMED,
+    TIMERS_TOGETHER,
+    TRAILER,
+    VERSION,
+    index_type,
+    timer_index_type,
+    timer_type,
+)
 from .keyed_rows import KeyedRows, concat_rows
 from .limits import PIECE_BYTES
 from .row_layout import RowLayout
@@ -26,6 +40,7 @@ class RunInfo(Struct, frozen=True):
     id: int
     rows: int
     deleted: int
+    timers: int
     bytes: int
 
 
@@ -60,6 +75,7 @@ class RunWriter:
         self._waiting: KeyedRows | None = None  # of a piece that may get more
         self._rows = self._deleted = 0
         self._least = NEVER
+        self._timers: list[Any] = []
 
     def add(self, rows: KeyedRows) -> None:
         """Append rows, ascending by hash and above all before."""
@@ -79,7 +95,8 @@ class RunWriter:
         if rows is not None:
             self._put(rows, self._pieces_of(rows))
         self._index["offset"][self._next :] = self._end
-        index, words = self._index.tobytes(), self._layout.words.encode()
+        timers, timer_index = self._put_timers()
+        index, words = self._index.tobytes() + timer_index, self._layout.words.encode()
         filter = np.packbits(self._bits, bitorder="little").tobytes()
         head = index + filter + words + bytes(-len(words) & 7)
         place = self._end
@@ -88,10 +105,27 @@ class RunWriter:
         trailer = TRAILER.pack(
             0, MAGIC, VERSION, self._layout.key_columns, self._shift, self._id, self._rows,
             self._deleted, *self._range, len(self._index), size, place, checksum(head), len(words),
-            self._layout.row_bytes, self._least, len(filter),
+            self._layout.row_bytes, self._least, len(filter), timers,
+            TIMED if self._layout.timed else 0,
         )  # fmt: skip
         self._write(seal_trailer(trailer))
-        return RunInfo(self._id, self._rows, self._deleted, size)
+        return RunInfo(self._id, self._rows, self._deleted, timers, size)
+
+    def _put_timers(self) -> tuple[int, bytes]:
+        """Write the timers; how many, and the bytes of their index."""
+        if not self._timers:
+            return 0, b""
+        timers = np.concatenate(self._timers)
+        timers = timers[np.lexsort((timers["hash"], timers["time"]))]
+        index = np.zeros(-(-len(timers) // TIMERS_TOGETHER), timer_index_type())
+        index["time"] = timers["time"][::TIMERS_TOGETHER]
+        starts = range(0, len(timers), TIMERS_TOGETHER)
+        parts = [timers[start : start + TIMERS_TOGETHER].tobytes() for start in starts]
+        index["checksum"] = [checksum(part) for part in parts]
+        data = b"".join(parts)
+        self._write(data)
+        self._end += len(data)
+        return len(timers), index.tobytes()
 
     def _pieces_of(self, rows: KeyedRows) -> Any:
         return (rows.hashes - np.uint64(self._range[0])) >> np.uint64(self._shift)
@@ -128,6 +162,12 @@ class RunWriter:
         self._rows += len(numbers)
         self._deleted += int(rows.deleted.sum())
         self._least = min(self._least, int(rows.expires.min()))
+        if self._layout.timed:
+            timed = np.flatnonzero(rows.timers != NEVER)
+            if len(timed):
+                timers = np.zeros(len(timed), timer_type())
+                timers["time"], timers["hash"] = rows.timers[timed], rows.hashes[timed]
+                self._timers.append(timers)
 
     def _places(self, own: Any, entries: list[tuple[int, int, int, int]]) -> Any:
         """Return a place for each piece from the next one on: empty ones have that of the one

@@ -18,20 +18,22 @@ from quire.env import Env, OsEnv
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.libraries import np, pa
 
+from .format import NEVER
 from .fragment_files import FragmentFiles
 from .hash_ranges import range_numbers, range_of
 from .key_hash import hashes_of
 from .keyed_rows import KeyedRows, newest_of
-from .limits import LOOK_MESSAGE_BYTES, RUN_MESSAGE_BYTES
-from .manifest import PREFIX, KeyedDefinition, RunEntry
+from .limits import DUE_ROWS, LOOK_MESSAGE_BYTES, RUN_MESSAGE_BYTES
+from .manifest import PREFIX, KeyedManifest, RunEntry
 from .open_runs import OpenRuns, run_in_memory, run_of_file
-from .row_arguments import batch_of, keys_of
-from .row_changes import deleted_rows, expiry, put_rows, size_of
-from .row_layout import RowLayout, layout_of
-from .row_lookup import find_rows
+from .row_arguments import batch_of, check_due, keys_of
+from .row_changes import deleted_rows, expiry, put_rows, size_of, times_of, written_layout
+from .row_layout import RowLayout, layout_by
+from .row_lookup import DueRows, RowLookup
 from .run import KeyedRun
 from .run_merge import living, merged_rows
 from .run_output import RunOutput, WrittenRun
+from .timer_mark import BEFORE_ALL, TimerMark
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,12 +59,15 @@ class StateLook(Struct, frozen=True):
 
     name: str
     store_id: int
-    definition: KeyedDefinition
-    version: int
-    runs: tuple[RunEntry, ...]  # the newest first
+    manifest: KeyedManifest
     payloads: Mapping[int, bytes]  # of runs that are no files, by id
     now_us: int  # when it was made
     lease_id: int
+
+    @property
+    def version(self) -> int:
+        """The version of the state; each change of it has the next one."""
+        return self.manifest.version
 
     @property
     def schema(self) -> pa.Schema:
@@ -89,9 +94,33 @@ class StateLook(Struct, frozen=True):
         `keys` as for `KeyedChanges.get`. Raises InvalidArgument, StoreCorrupt.
         """
         columns = keys_of(self.name, self._layout, keys)
-        opened = partial(self._open, files)
-        hashes = hashes_of(columns)
-        return find_rows(opened, self.runs, self._layout, columns, hashes, self.now_us)
+        return self._lookup(files).find(columns, hashes_of(columns))
+
+    def timers_of(self, files: FragmentFiles, keys: Any) -> pa.Array:
+        """Return the time of the timer of each key's row; null where it has none."""
+        columns = keys_of(self.name, self._layout, keys)
+        return self._lookup(files).timers(columns, hashes_of(columns))
+
+    def due_mark(self, files: FragmentFiles, until: int, limit: int = DUE_ROWS) -> TimerMark | None:
+        """Return up to where timers are dealt with by this look's tasks; None: none is due.
+
+        `until`: a time. `limit`: so many rows are due up to the mark at most, of all ranges
+        together; fewer or none where rows were put anew. The driver hands the mark to its tasks,
+        each of which looks by `due_rows`, and to `KeyedState.adopt`, with whose commit they have
+        fired, whether there were rows or not. Raises InvalidArgument, StoreCorrupt.
+        """
+        check_due(until, limit)
+        return self._lookup(files).due_mark(until, limit, BEFORE_ALL)
+
+    def due_rows(
+        self, files: FragmentFiles, mark: TimerMark, number: int = 0, count: int = 1
+    ) -> DueRows:
+        """Return the rows of a range whose timers are due up to the mark, the earliest first.
+
+        A row that is put again for one of their keys has the timer that its put says. Raises
+        InvalidArgument, StoreCorrupt.
+        """
+        return self._lookup(files).due(mark, BEFORE_ALL, range_of(number, count))
 
     def rows_in(
         self, files: FragmentFiles, number: int = 0, count: int = 1
@@ -101,9 +130,9 @@ class StateLook(Struct, frozen=True):
         Some 4 MiB of them are in memory at a time. Raises InvalidArgument, StoreCorrupt.
         """
         first, last = range_of(number, count)
-        inside = [run for run in self.runs if run.first <= last and first <= run.last]
+        inside = [run for run in self.manifest.runs if run.first <= last and first <= run.last]
         runs = [self._open(files, run) for run in inside]
-        for rows in merged_rows(inside, runs, self._layout, (first, last)):
+        for rows in merged_rows(self.manifest, inside, runs, self._layout, (first, last)):
             alive = living(rows, self.now_us)
             if len(alive.hashes):
                 yield self._layout.shown_rows(alive.batch)
@@ -115,7 +144,8 @@ class StateLook(Struct, frozen=True):
         deletes: Any = (),
         number: int = 0,
         count: int = 1,
-        expires_us: pa.Array | None = None,
+        expires_us: Any = None,
+        timers: Any = None,
         env: Env | None = None,
     ) -> WrittenRun | None:
         """Write what becomes of keys of one range, as a run that `KeyedState.adopt` takes.
@@ -126,9 +156,10 @@ class StateLook(Struct, frozen=True):
         key twice the later one. `deletes`: keys whose rows go, as `KeyedChanges.get` takes them;
         one that `rows` has too is put. `number`, `count`: the range that all these keys are in.
         `expires_us`: when each row expires, in microseconds since 1970; None, or null for a row:
-        what the state says. Raises InvalidArgument, DiskFull.
+        what the state says. `timers`: for each row when it is due, as `KeyedChanges.put` takes
+        them. Raises InvalidArgument, DiskFull.
         """
-        changed = self._changed(rows, deletes, expires_us)
+        changed = self._changed(rows, deletes, expires_us, timers)
         if changed is None:
             return None
         first, last = range_of(number, count)
@@ -137,9 +168,10 @@ class StateLook(Struct, frozen=True):
                 f"keyed state {self.name!r}: keys of another range than {number} of {count}: share "
                 "them by range_numbers(keys, count)"
             )
+        layout = written_layout(self._layout, changed)
         output = RunOutput(
-            files, self.store_id, self._layout, (env or OsEnv()).random_u64(),
-            size_of(self._layout, changed), len(changed.hashes), (first, last),
+            files, self.store_id, layout, (env or OsEnv()).random_u64(),
+            size_of(layout, changed), len(changed.hashes), (first, last),
             min(RUN_MESSAGE_BYTES, LOOK_MESSAGE_BYTES // count),
         )  # fmt: skip
         try:
@@ -149,27 +181,19 @@ class StateLook(Struct, frozen=True):
             output.abort()
             raise
 
-    def _changed(self, rows: Any, deletes: Any, expires_us: pa.Array | None) -> KeyedRows | None:
+    def _changed(self, rows: Any, deletes: Any, expires_us: Any, timers: Any) -> KeyedRows | None:
         layout, parts = self._layout, list[KeyedRows]()
         batch = batch_of(layout, rows)
-        if batch is not None and len(batch):
-            parts.append(put_rows(layout, batch, self._expires(len(batch), expires_us)))
-        elif expires_us is not None and len(expires_us):
-            raise InvalidArgument(f"{len(expires_us)} times of expiry for no rows")
+        count = 0 if batch is None else len(batch)
+        lasting = expiry(self.now_us, self.manifest.definition.ttl_us)
+        expires = times_of("expires_us", expires_us, count, lasting)
+        due = times_of("timers", timers, count, NEVER)
+        if batch is not None and count:
+            parts.append(put_rows(layout, batch, expires, due))
         gone = keys_of(self.name, layout, deletes)
         if len(gone[0]):
             parts.append(deleted_rows(layout, gone))
         return newest_of(parts, layout.key_columns) if parts else None
-
-    def _expires(self, count: int, expires_us: pa.Array | None) -> NDArray[np.int64]:
-        default = expiry(self.now_us, self.definition.ttl_us)
-        if expires_us is None:
-            return np.full(count, default, np.int64)
-        if len(expires_us) != count:
-            raise InvalidArgument(
-                f"{len(expires_us)} times of expiry for {count} rows: give one for each"
-            )
-        return np.asarray(expires_us.cast(pa.int64()).fill_null(default), np.int64)
 
     def _open(self, files: FragmentFiles, entry: RunEntry) -> KeyedRun:
         runs = _open_runs(self.store_id, self.name)
@@ -190,9 +214,12 @@ class StateLook(Struct, frozen=True):
         runs.keep(entry.id, run)
         return run
 
+    def _lookup(self, files: FragmentFiles) -> RowLookup:
+        return RowLookup(self.manifest, self._layout, partial(self._open, files), self.now_us)
+
     @property
     def _layout(self) -> RowLayout:
-        return layout_of(self.definition.schema, self.definition.key)
+        return layout_by(self.manifest)
 
 
 @lru_cache(maxsize=64)

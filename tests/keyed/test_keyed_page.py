@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import quire
+from quire import keyed
 from tests.source_tree import ROOT
 
 
 def test_the_program_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is run as it stands there."""
+    """It is run as it stands there, and the one on timers after it."""
     page = (ROOT / "docs" / "keyed.md").read_text()
-    block = re.search(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    block, timers = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     printed = re.search(r"^It prints `(.*?)`\.$", page, re.MULTILINE)
-    assert block is not None
     assert printed is not None
     monkeypatch.chdir(tmp_path)
-    exec(block[1], {})
+    exec(block, names := dict[str, Any]())
     assert capsys.readouterr().out.strip() == printed[1]
+    with quire.open("shop.quire") as store:
+        exec(timers, names | {"store": store, "totals": keyed.open_state(store, "totals")})
+        assert store.browse("orders").payloads() == [b"dora has ended"]

@@ -49,8 +49,10 @@ def rows_of(keys: list[str], layout: RowLayout, tag: int = 0) -> KeyedRows:
     ]
     deleted = np.arange(count) % 5 == 4
     expires = np.where(np.arange(count) % 4 == 1, 1000 + tag, NEVER).astype(np.int64)
+    timers = np.where(np.arange(count) % 3 == 0, 500 - np.arange(count) // 2, NEVER)
+    timers = np.where(deleted | (not layout.timed), NEVER, timers)
     batch = pa.RecordBatch.from_arrays(columns, schema=layout.schema)
-    return KeyedRows(hashes_of([columns[0]]), expires, deleted, batch)
+    return KeyedRows(hashes_of([columns[0]]), expires, deleted, timers, batch)
 
 
 def written(rows: KeyedRows, layout: RowLayout, parts: int = 1) -> bytes:
@@ -157,7 +159,13 @@ def test_keys_of_several_columns(limits: Limits) -> None:
     batch = pa.RecordBatch.from_arrays(
         [*columns, pa.array([1, 2, 3, 4], pa.int32())], layout.schema.names
     )
-    rows = KeyedRows(hashes, np.full(4, NEVER), np.zeros(4, np.bool_), batch.cast(layout.schema))
+    rows = KeyedRows(
+        hashes,
+        np.full(4, NEVER),
+        np.zeros(4, np.bool_),
+        np.full(4, NEVER),
+        batch.cast(layout.schema),
+    )
     run = run_in_memory(written(newest_of([rows], 3), layout), RUN_ID, "it")
     for number in range(4):
         asked = [column.slice(number, 1) for column in columns]
@@ -210,7 +218,9 @@ def test_the_format_stays() -> None:
     columns = [pa.array(["a", "b", "deleted"]), pa.array([1, None, None], pa.int32())]
     batch = pa.RecordBatch.from_arrays(columns, schema=layout.schema)
     expires = np.array([NEVER, 1_700_000_000_000_000, NEVER])
-    rows = KeyedRows(hashes_of(columns[:1]), expires, np.array([False, False, True]), batch)
+    never = np.full(3, NEVER)
+    deleted = np.array([False, False, True])
+    rows = KeyedRows(hashes_of(columns[:1]), expires, deleted, never, batch)
     rows = newest_of([rows], 1)
     assert written(rows, layout).hex() == GOLDEN
     run = run_in_memory(bytes.fromhex(GOLDEN), RUN_ID, "golden")
