@@ -1,9 +1,20 @@
 """Large transaction data structures: one transaction's messages for one queue in a file."""
 
 from .compression import codec_named
-from .files import check_foreign, is_foreign, list_ids, modified_us, new_id, path_of, remove
+from .files import (
+    check_foreign,
+    is_foreign,
+    list_ids,
+    modified_us,
+    new_id,
+    path_of,
+    remove,
+    with_writer,
+    writer_number,
+    writer_of,
+)
 from .format import PAGE_BYTES, Compression
-from .reader import LtdsReader
+from .reader import LtdsReader, missing
 from .writer import LtdsInfo, LtdsWriter
 
 __all__ = [
@@ -16,8 +27,12 @@ __all__ = [
     "codec_named",
     "is_foreign",
     "list_ids",
+    "missing",
     "modified_us",
     "new_id",
     "path_of",
     "remove",
+    "with_writer",
+    "writer_number",
+    "writer_of",
 ]

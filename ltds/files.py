@@ -1,12 +1,26 @@
-"""The files of large transactions in their directory: names, ids, ages, removal."""
+"""The files of large transactions in their directory: names, ids, writers, ages, removal.
+
+A fragment is of no queue until a transaction adopts it: until then it is its writer's. The user for
+whom a store's server has written it stands in its first page.
+"""
 
 from __future__ import annotations
 
 from quire.arguments import is_int
-from quire.env import Env, FileMaker
+from quire.checksum import checksum
+from quire.env import Env, FileMaker, ReadFile
 from quire.errors import InvalidArgument
 
-from .format import FOREIGN_BIT, ID_DIGITS, SUFFIX
+from .format import (
+    CHECKSUM,
+    CHECKSUM_BYTES,
+    FOREIGN_BIT,
+    HEADER,
+    HEADER_MAGIC,
+    ID_DIGITS,
+    PAGE_BYTES,
+    SUFFIX,
+)
 
 
 def new_id(env: Env, *, foreign: bool = False) -> int:
@@ -60,3 +74,30 @@ def remove(env: FileMaker, directory: str, ltds_id: int) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def seal(page: bytes) -> bytes:
+    """Return the page with its checksum in its first bytes."""
+    return CHECKSUM.pack(checksum(memoryview(page)[CHECKSUM_BYTES:])) + page[CHECKSUM_BYTES:]
+
+
+def writer_number(name: str) -> int:
+    """Return the number of a user; 0 is nobody's."""
+    return checksum(name.encode()) or 1
+
+
+def with_writer(data: bytes, number: int) -> bytes:
+    """Return the first bytes of a file, as they are when that user writes them.
+
+    Raises InvalidArgument for what is not a file's first page, and what follows it.
+    """
+    if len(data) < PAGE_BYTES or data[CHECKSUM_BYTES:][: len(HEADER_MAGIC)] != HEADER_MAGIC:
+        raise InvalidArgument("the part at 0 is not the beginning of a file: give its first page")
+    *fields, _ = HEADER.unpack(data[:PAGE_BYTES])
+    return seal(HEADER.pack(*fields, number)) + data[PAGE_BYTES:]
+
+
+def writer_of(file: ReadFile) -> int:
+    """Return the number of the user who writes the file, or has written it; 0: none."""
+    page = file.read(0, PAGE_BYTES)
+    return 0 if len(page) < PAGE_BYTES else int(HEADER.unpack(page)[-1])

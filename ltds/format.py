@@ -19,8 +19,8 @@ finished, and holds nothing.
     22     2    reserved, 0                     22     2    reserved, 0
     24     8    id                              24     8    id
     32     8    store id                        32     8    store id
-    40     4056 reserved, 0                     40     8    count of blocks
-                                                48     8    count of messages
+    40     8    writer                          40     8    count of blocks
+    48     4048 reserved, 0                     48     8    count of messages
                                                 56     8    payload bytes of all messages
                                                 64     8    charge bytes of all messages
                                                 72     8    place of the directory
@@ -54,6 +54,9 @@ whose stands in the task's message to its commit, which puts the blocks; such a 
 store's own, and goes after the commit. Another process may also write a file of one streamed
 message, as it does for a run of a keyed state; the commit adopts that.
 
+The writer is 0, or where the store's server has written a fragment for a user the checksum of the
+user's name: no other user reaches the file.
+
 All checksums are xxh3_64. Bit 62 of an id says that another process than the store's owner wrote the
 file (a fragment); bit 63 is 0, and the rest is random. A file is valid when header, trailer and
 directory match their checksums, agree on version, codec, id and store, and the directory's entries
@@ -73,7 +76,7 @@ VERSION = 1
 HEADER_MAGIC = b"QLTDSHDR"
 TRAILER_MAGIC = b"QLTDSEND"
 
-HEADER = struct.Struct("<Q8sHHH2xQQ4056x")
+HEADER = struct.Struct("<Q8sHHH2xQQQ4048x")
 TRAILER = struct.Struct("<Q8sHHH2xQQQQQQQQ4008x")
 CHECKSUM = struct.Struct("<Q")
 CHECKSUM_BYTES = 8

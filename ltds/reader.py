@@ -60,7 +60,7 @@ class LtdsReader:
         try:
             self._file = env.open_file(self.path, read_only=True)
         except FileNotFoundError:
-            raise StoreCorrupt(f"{self.path}: the large transaction's file is missing") from None
+            raise missing(self.path) from None
         try:
             self._open()
         except BaseException:
@@ -307,6 +307,11 @@ class LtdsReader:
             )
         self.checksum = stored_checksum
         return codec, FileContent(content), tuple(fields)
+
+
+def missing(path: str) -> StoreCorrupt:
+    """Return the error for a file that is not there."""
+    return StoreCorrupt(f"{path}: the large transaction's file is missing")
 
 
 class PlainStream:

@@ -33,10 +33,9 @@ from quire.limits import (
 from quire.rows import row_builder
 
 from .compression import compress
-from .files import path_of, remove
+from .files import path_of, remove, seal
 from .format import (
     CHECKSUM,
-    CHECKSUM_BYTES,
     HEADER,
     HEADER_MAGIC,
     PAGE_BYTES,
@@ -237,7 +236,7 @@ class LtdsWriter:
         )
         self._created = True
         page = HEADER.pack(
-            0, HEADER_MAGIC, VERSION, self.codec, self.content, self.id, self._store_id
+            0, HEADER_MAGIC, VERSION, self.codec, self.content, self.id, self._store_id, 0
         )
         self._put(0, seal(page))
         return file
@@ -292,8 +291,3 @@ class LtdsWriter:
         for name, column in zip(_WRITTEN, self._entries, strict=True):
             entries[name] = column
         return entries.tobytes()
-
-
-def seal(page: bytes) -> bytes:
-    """The page with its checksum in its first bytes."""
-    return CHECKSUM.pack(checksum(memoryview(page)[CHECKSUM_BYTES:])) + page[CHECKSUM_BYTES:]

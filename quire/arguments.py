@@ -377,6 +377,14 @@ def check_range(start: object, end: object) -> tuple[int, int]:
     return start, end
 
 
+def check_span(offset: object, length: object) -> tuple[int, int]:
+    """The offset of bytes, and how many."""
+    for name, number in {"offset": offset, "length": length}.items():
+        if not is_int(number) or not 0 <= number < 1 << 62:
+            raise InvalidArgument(f"{name} {number!r:.100}: give a number from 0 on")
+    return cast(int, offset), cast(int, length)
+
+
 def check_ranges(ranges: object) -> list[tuple[str, int, int]]:
     """Queues, each with two positions."""
     if not are_several(ranges):

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from typing import NamedTuple
 
 from quire.engine.pages.block_places import Places
 from quire.engine.queues.header_rules import requested_bits_of_many
 from quire.env import Env
 from quire.env.interpreter import Lock
 from quire.errors import PositionLost
-from quire.ltds import LtdsInfo, LtdsReader
+from quire.ltds import LtdsInfo, LtdsReader, missing, path_of, writer_of
 
 from .queue_writes import QueueWrites
+
+
+class FileCheck(NamedTuple):
+    """The check of a file that is not to be trusted, for who adopts it."""
+
+    writer: int  # to no other one it is there (`quire.ltds.writer_of`)
+    look: Callable[[LtdsReader], None]
+    """Raises what is wrong with its messages."""
 
 
 class Adoptions:
@@ -25,15 +35,27 @@ class Adoptions:
         self._held: set[int] = set()
         self._lock = Lock()
 
-    def inspect(self, ltds_id: int) -> tuple[LtdsInfo, str | None]:
+    def inspect(self, ltds_id: int, check: FileCheck | None) -> tuple[LtdsInfo, str | None]:
         """Return the trailer of another process's file, and its rows' schema; None: bytes."""
+        if check is not None and self._writer_of(ltds_id) != check.writer:
+            raise missing(path_of(self._directory, ltds_id))
         with LtdsReader(self._env, self._directory, ltds_id, self._store_id) as reader:
+            if check is not None:
+                check.look(reader)
             info = LtdsInfo(
                 ltds_id, reader.count, reader.bytes, reader.charge_bytes, reader.payload_bytes,
                 reader.checksum,
             )  # fmt: skip
             first = reader.chunk_count  # whose bytes are of a payload
             return info, reader.words_at(first) if reader.block_count else None
+
+    def _writer_of(self, ltds_id: int) -> int:
+        try:
+            file = self._env.open_file(path_of(self._directory, ltds_id), read_only=True)
+        except FileNotFoundError:
+            return 0
+        with closing(file):
+            return writer_of(file)
 
     def largest(self, ltds_id: int) -> int:
         """Return the largest charge of a message in the file."""

@@ -10,20 +10,23 @@ from quire.arguments import (
     check_flag,
     check_keys,
     check_lease_id,
+    check_name,
     check_names,
+    check_owner,
     check_place,
     check_ranges,
     check_reader_names,
     check_seconds,
+    check_span,
 )
 from quire.definitions.source_pattern import is_pattern
 from quire.engine.checkpoints.store_files import Opened
 from quire.engine.reading.lease import Leases
 from quire.engine.reading.place_bytes import PlaceBytes
 from quire.engine.transactions.context import Context
-from quire.engine.upkeep.fragment_files import check_part, remove_fragments, write_fragment
+from quire.engine.upkeep import fragment_files
 from quire.engine.upkeep.maintenance import Maintenance
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, QueueNotFound
 from quire.interface.awaited import PUT, REMOVAL, Awaited
 from quire.libraries.late_imports import importing
 from quire.ltds import check_foreign
@@ -51,7 +54,7 @@ class IntegrationHandlers:
         self._leases = leases
         self._maintenance = maintenance
         self._shipping = shipping
-        self._bytes = PlaceBytes(context.env, context.journal, context.places)
+        self._bytes = PlaceBytes(context.env, context.journal, context.places, leases)
 
     def positions(self, name: str) -> tuple[int, int]:
         queue = self._state.queue(name)
@@ -129,19 +132,40 @@ class IntegrationHandlers:
     def end_lease(self, lease_id: int) -> None:
         self._leases.release(check_lease_id(lease_id))
 
-    def read_places(self, places: Iterable[tuple[str, int, int, int]]) -> list[bytes]:
-        return self._bytes.read(places)
+    def read_places(self, queue: str, places: Iterable[tuple[str, int, int, int]]) -> list[bytes]:
+        return self._bytes.read(self._leased_name(queue), places)
 
-    def file_size(self, ltds_id: int) -> int:
-        return self._bytes.size(ltds_id)
+    def file_size(self, queue: str, ltds_id: int) -> int:
+        return self._bytes.size(self._leased_name(queue), ltds_id)
 
-    def write_fragment(self, ltds_id: int, offset: int, data: bytes) -> None:
-        write_fragment(self._context, check_foreign(ltds_id), *check_part(offset, data))
+    def _leased_name(self, queue: str) -> str:
+        """Return the name that a lease has of a queue, which may be gone meanwhile."""
+        try:
+            return self._state.queue(check_name(queue, "queue")).name
+        except QueueNotFound:
+            return queue
 
-    def remove_fragments(self, ltds_ids: Iterable[int]) -> None:
+    def write_fragment(
+        self, queue: str, ltds_id: int, offset: int, data: bytes, writer: str | None
+    ) -> None:
+        check_name(queue, "queue")
+        part = fragment_files.check_part(offset, data)
+        fragment_files.write_fragment(
+            self._context, check_foreign(ltds_id), *part, check_owner(writer)
+        )
+
+    def read_fragment(
+        self, ltds_id: int, offset: int, length: int, writer: str | None
+    ) -> tuple[int, bytes]:
+        file = check_foreign(ltds_id)
+        span = check_span(offset, length)
+        return fragment_files.read_fragment(self._context, file, *span, check_owner(writer))
+
+    def remove_fragments(self, ltds_ids: Iterable[int], writer: str | None) -> None:
         if not are_several(ltds_ids):
             raise InvalidArgument(f"ltds_ids {ltds_ids!r:.100}: give several ids")
-        remove_fragments(self._context, [check_foreign(each) for each in ltds_ids])
+        files = [check_foreign(each) for each in ltds_ids]
+        fragment_files.remove_fragments(self._context, files, check_owner(writer))
 
     def ship(self, report: ShippingReport | None) -> ShippingState:
         return self._shipping().ship(report)

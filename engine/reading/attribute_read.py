@@ -25,12 +25,12 @@ class AttributePart(NamedTuple):
 
 
 def find_attribute(
-    reader: PieceReader, pieces: Iterable[Piece], name: str
+    reader: PieceReader, queue: str, pieces: Iterable[Piece], name: str
 ) -> Iterator[AttributePart]:
     """A part for each block of the pieces. Raises PositionLost, StoreCorrupt."""
     key = name.encode()
     pieces = list(pieces)
-    reader.expect(pieces)
+    reader.expect(queue, pieces)
     for piece in pieces:
         for each in reader.blocks(piece):
             block = each.whole()

@@ -80,8 +80,8 @@ class PieceFiles(Protocol):
 
     path: str  # of the store, for messages
 
-    def expect(self, pieces: Sequence[Piece]) -> None:
-        """These pieces are read next, in this order."""
+    def expect(self, queue: str, pieces: Sequence[Piece]) -> None:
+        """These pieces of the queue are read next, in this order, until others are."""
 
     def place(self, piece: Piece) -> tuple[ReadFile, int]:
         """Return the file and the offset of a block. Raises FileNotFoundError."""
@@ -108,7 +108,7 @@ class DirectoryPieces:
         segment_bytes = int(checkpoint.document["segment_bytes"])
         self._files = BlockFiles(self._env, self._layout, segment_bytes)
 
-    def expect(self, pieces: Sequence[Piece]) -> None:
+    def expect(self, queue: str, pieces: Sequence[Piece]) -> None:
         """Do nothing: the machine reads ahead."""
 
     def place(self, piece: Piece) -> tuple[ReadFile, int]:
@@ -142,9 +142,11 @@ class PieceReader:
             DirectoryPieces(store, env or OsEnv()) if isinstance(store, str) else store
         )
 
-    def expect(self, pieces: Sequence[Piece]) -> None:
-        """These pieces are read next, in this order: files that are elsewhere are asked ahead."""
-        self._files.expect(pieces)
+    def expect(self, queue: str, pieces: Sequence[Piece]) -> None:
+        """These pieces of the queue are read next, in this order: what has files elsewhere asks for
+        them together.
+        """
+        self._files.expect(queue, pieces)
 
     def read(self, piece: Piece, queue: str = "") -> Iterator[pa.RecordBatch]:
         """The piece's messages as batches of `quire.MESSAGE_SCHEMA`.
@@ -157,7 +159,7 @@ class PieceReader:
     def read_all(self, pieces: Iterable[Piece], queue: str = "") -> Iterator[pa.RecordBatch]:
         """All pieces' messages in order; in batches of up to `BATCH_ROWS`, small ones joined."""
         pieces = list(pieces)
-        self.expect(pieces)
+        self.expect(queue, pieces)
         slices: list[Delivered] = []
         rows = size = 0
         for part in self._slices(pieces):

@@ -6,12 +6,14 @@
   a piece's checksum tells a reader that its block is gone; wrong messages are never read.
 - Names of readers are leased too, and are locked as readers of the machine lock them themselves.
 - LE3: ranges that are leased together are pinned all or not at all, and end together.
+- LE4: for readers on other hosts a place is one of a queue while a lease of that queue has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from typing import Final
 
 from quire.engine.pages.block_places import Places
 from quire.engine.queues.queue import Queue
@@ -26,6 +28,30 @@ from quire.limits import MAX_LEASES
 from quire.reports.info import Lease, Piece
 
 
+class _LeasedPlaces:
+    """A lease: until when, what undoes its pins, and what is leased of each queue."""
+
+    def __init__(
+        self, until: float, pinned: ExitStack, pointers: Mapping[str, Sequence[Pointer]]
+    ) -> None:
+        self.until = until
+        self.pinned: Final = pinned
+        self._pointers = pointers
+        self._lengths: dict[tuple[str, str, int], int] | None = None
+
+    def length(self, queue: str, kind: str, address: int) -> int | None:
+        """Return the length of a leased place of the queue, 0 for a file; None: it is none."""
+        if queue not in self._pointers:
+            return None
+        if self._lengths is None:  # few leases are read from other hosts
+            self._lengths = {
+                (name, KIND_NAMES[ref.kind], ref.address): ref.length
+                for name, pointers in self._pointers.items()
+                for ref, *_ in pointers
+            }
+        return self._lengths.get((queue, kind, address))
+
+
 class Leases:
     """All leases of a store. Thread-safe."""
 
@@ -34,8 +60,7 @@ class Leases:
         self._places = places
         self._journal = journal
         self._lock = Lock()
-        # Until when, and what undoes their pins.
-        self._held: dict[int, tuple[float, ExitStack]] = {}
+        self._held: dict[int, _LeasedPlaces] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -53,7 +78,10 @@ class Leases:
             ranges = [_to_end(*each) for each in ranges]
         with ExitStack() as pinned:
             found = [self._pinned(*each, gaps, pinned) for each in ranges]
-            lease_id = self._keep(pinned.pop_all(), seconds)
+            pointers: dict[str, list[Pointer]] = {}
+            for (queue, _, _), own in zip(ranges, found, strict=True):
+                pointers.setdefault(queue.name, []).extend(own)
+            lease_id = self._keep(pinned.pop_all(), seconds, pointers)
         return [
             Lease(lease_id, queue.name, start, end, list(map(_piece, own)), queue.config.created_us)
             for (queue, start, end), own in zip(ranges, found, strict=True)
@@ -84,10 +112,28 @@ class Leases:
         if len(self._held) >= MAX_LEASES:
             raise InvalidArgument(f"{MAX_LEASES} leases are held: release some")
 
-    def _keep(self, pinned: ExitStack, seconds: float) -> int:
+    def has_place(self, queue: str, kind: str, address: int, end: int) -> bool:
+        """Return True if a lease of the queue has the place, as far as to `end` (LE4).
+
+        A file of a large transaction is one queue's, all of it.
+        """
+        with self._lock:
+            for held in reversed(self._held.values()):
+                length = held.length(queue, kind, address)
+                if length is not None:
+                    return not length or end <= length
+        return False
+
+    def _keep(
+        self,
+        pinned: ExitStack,
+        seconds: float,
+        pointers: Mapping[str, Sequence[Pointer]] | None = None,
+    ) -> int:
         lease_id = self._env.random_u64() >> 1
         with self._lock:
-            self._held[lease_id] = self._env.monotonic() + seconds, pinned
+            until = self._env.monotonic() + seconds
+            self._held[lease_id] = _LeasedPlaces(until, pinned, pointers or {})
         return lease_id
 
     def _pinned(
@@ -137,19 +183,19 @@ class Leases:
             held = self._held.get(lease_id)
             if held is None:
                 raise PositionLost(f"lease {lease_id} has ended: take a new one")
-            self._held[lease_id] = self._env.monotonic() + seconds, held[1]
+            held.until = self._env.monotonic() + seconds
 
     def release(self, lease_id: int) -> None:
         """Give the range back; nothing happens if the lease has ended."""
         with self._lock:
             held = self._held.pop(lease_id, None)
         if held is not None:
-            held[1].close()
+            held.pinned.close()
 
     def expire(self) -> int:
         """End the leases whose time is over; how many."""
         now = self._env.monotonic()
-        late = [lease_id for lease_id, (until, _) in list(self._held.items()) if until <= now]
+        late = [lease_id for lease_id, held in list(self._held.items()) if held.until <= now]
         for lease_id in late:
             self.release(lease_id)
         return len(late)

@@ -1,6 +1,8 @@
 """Bytes of leased places, for readers on other hosts, which have no files of the store.
 
 - What is returned is not verified: the reader does that, by the checksums that its pieces name.
+- PLB1: nothing is returned but of a file that is the named queue's, or what a lease of it has: who
+  may read a queue reads no other by a place or a file that is not its own.
 - Memory is bounded: one request has `PLACES_BYTES` at most.
 """
 
@@ -12,6 +14,7 @@ from typing import Final
 from quire.arguments import are_several, is_int
 from quire.engine.pages.block_places import Places
 from quire.engine.pages.data_files import split_address
+from quire.engine.reading.lease import Leases
 from quire.env import Env
 from quire.errors import InvalidArgument, PositionLost
 from quire.journal import Journal
@@ -25,21 +28,30 @@ PlaceSpan = tuple[str, int, int, int]
 
 
 class PlaceBytes:
-    """The bytes of any places of a store. Thread-safe."""
+    """The bytes of leased places of a store. Thread-safe."""
 
-    def __init__(self, env: Env, journal: Journal, places: Places) -> None:
+    def __init__(self, env: Env, journal: Journal, places: Places, leases: Leases) -> None:
         self._env = env
+        self._leases = leases
         self._journal = journal
         self._data = places.data
+        self._files = places.ltds
         self._ltds_directory = places.ltds_directory
 
-    def read(self, places: object) -> list[bytes]:
-        """Return the bytes of each place. Raises InvalidArgument, PositionLost, StoreCorrupt."""
-        return [bytes(self._read_place(*each)) for each in _checked(places)]
+    def read(self, queue: str, places: object) -> list[bytes]:
+        """Return the bytes of each place of the queue (PLB1).
 
-    def size(self, file: int) -> int:
-        """Return the size of a large transaction's file. Raises PositionLost if it is gone."""
+        Raises InvalidArgument, PositionLost, StoreCorrupt.
+        """
+        checked = _checked(places)
+        for kind, address, offset, length in checked:
+            self._check_leased(queue, kind, address, offset + length)
+        return [bytes(self._read_place(*each)) for each in checked]
+
+    def size(self, queue: str, file: int) -> int:
+        """Return the size of a large transaction's file (PLB1). Raises PositionLost."""
         path = self._path(file)
+        self._check_leased(queue, LARGE, file, 0)
         try:
             opened = self._env.open_file(path, read_only=True)
         except FileNotFoundError:
@@ -48,6 +60,14 @@ class PlaceBytes:
             return opened.size()
         finally:
             opened.close()
+
+    def _check_leased(self, queue: str, kind: str, address: int, end: int) -> None:
+        is_own = kind == LARGE and self._files.get(address) == queue
+        if not is_own and not self._leases.has_place(queue, kind, address, end):
+            raise PositionLost(
+                f"{kind} {address:#x}: it is not queue {queue!r}'s, or the lease on it has ended: plan"
+                " the read anew"
+            )
 
     def _read_place(self, kind: str, address: int, offset: int, length: int) -> bytes | memoryview:
         if kind == LARGE:

@@ -69,7 +69,7 @@ def read_rows(
     Raises PositionLost, StoreCorrupt.
     """
     needed = query.needed()
-    reader.expect(pieces)
+    reader.expect(queue, pieces)
     for piece in pieces:
         for each in reader.blocks(piece):
             position = piece.first_position - piece.start + each.first  # of its first message

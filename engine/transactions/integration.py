@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from quire.arguments import Bytes, check_blocks, check_ends
 from quire.calls.call_table import Subject
 from quire.calls.documented import documented_by
+from quire.engine.commits.adoptions import FileCheck
 from quire.interface.integration import TransactionIntegration
 from quire.messages.message_id import MessageIds
 
@@ -42,6 +43,10 @@ class EmbeddedTransactionIntegration(Subject):
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
         return self._of.putting(lambda writes: writes.adopt_file(queue, ltds_id))
+
+    def adopt_checked(self, queue: str, ltds_id: int, check: FileCheck | None) -> MessageIds:
+        """Adopt a file, which is checked first: nothing changes it from then on."""
+        return self._of.putting(lambda writes: writes.adopt_file(queue, ltds_id, check))
 
     def read_to_many(self, positions: Mapping[str, int]) -> dict[str, int]:
         checked = check_ends(positions)

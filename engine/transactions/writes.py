@@ -29,6 +29,7 @@ from quire.arguments import Bytes, check_name
 from quire.block import EncodedBlock
 from quire.block.header_columns import Headers
 from quire.definitions.properties import Granted
+from quire.engine.commits.adoptions import FileCheck
 from quire.engine.commits.queue_writes import QueueWrites, add_block, move_to_files, written_to
 from quire.engine.lookup.requested_reports import RequestedReport, arrival_of, arrivals_in
 from quire.engine.queues.header_rules import check_headers, check_obeyed, requested_bits
@@ -240,8 +241,8 @@ class TransactionWrites:
         most = block.largest_charge
         return self._put_all(queue, charge, count, add, most, reports, is_row=is_row)
 
-    def adopt_file(self, queue: str, ltds_id: int) -> MessageIds:
-        """The messages of a file that another process wrote."""
+    def adopt_file(self, queue: str, ltds_id: int, check: FileCheck | None = None) -> MessageIds:
+        """The messages of a file that another process wrote. `check`: see there."""
         check_name(queue, "queue")
         check_foreign(ltds_id)
         context = self._context
@@ -252,7 +253,7 @@ class TransactionWrites:
             )
         context.adoptions.hold(ltds_id)
         try:
-            info, words = context.adoptions.inspect(ltds_id)
+            info, words = context.adoptions.inspect(ltds_id, check)
             target = self._context.state.queue_of(queue, words)
             bits = context.adoptions.bits(ltds_id, target.space.looked_at)
             check_obeyed(target.config, bits, is_moved=False)

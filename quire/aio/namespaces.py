@@ -158,6 +158,7 @@ class AsyncIntegration(AsyncNamespace):
     read_places = awaited(Integration.read_places)
     file_size = awaited(Integration.file_size)
     write_fragment = awaited(Integration.write_fragment)
+    read_fragment = awaited(Integration.read_fragment)
     remove_fragments = awaited(Integration.remove_fragments)
     ship = awaited(Integration.ship)
     archive_boundary = awaited(Integration.archive_boundary)

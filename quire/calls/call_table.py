@@ -57,6 +57,7 @@ class Facts(NamedTuple):
     long: bool = False  # handlers of signals run in it, where the owner makes it
     needs: str | None = None  # the rights that a user must have (TC2)
     shows: str = ""  # what of its result is shown to users who may see it
+    noted: bool = True  # a change is in the audit log; not what moves messages, as puts and gets
 
 
 @overload
@@ -93,6 +94,7 @@ def change(
     held: bool = False,
     needs: str | None = None,
     shows: str = "",
+    noted: bool = True,
 ) -> Callable[[F], F]: ...
 def change(
     method: Any = None,
@@ -103,12 +105,14 @@ def change(
     held: bool = False,
     needs: str | None = None,
     shows: str = "",
+    noted: bool = True,
 ) -> Any:
     """A call that changes something. `queues`: the names of arguments, between blanks."""
     names = tuple(queues.split())
     facts = Facts(
-        True, again, names, of_one_owner=of_one_owner, held=held, needs=needs, shows=shows
-    )
+        True, again, names, of_one_owner=of_one_owner, held=held, needs=needs, shows=shows,
+        noted=noted,
+    )  # fmt: skip
     return _marked(method, facts)
 
 

@@ -128,7 +128,7 @@ class Integration(Subject, path="integration"):
         """
         return self.lease_many([(queue, start, end)], seconds, gaps)[0]
 
-    @change(again=True, needs="admin store")
+    @change(again=True, needs="browse ranges:ranges, browse lasting:seconds", noted=False)
     def lease_many(
         self,
         ranges: Iterable[tuple[str, int, int]],
@@ -141,7 +141,7 @@ class Integration(Subject, path="integration"):
         them. `seconds` and `gaps` as for `lease`. Raises as `lease`.
         """
 
-    @change(needs="admin store")
+    @change(needs="get reader_names:names, get lasting:seconds", noted=False)
     def lease_names(self, names: Iterable[str], seconds: Duration = DEFAULT_LEASE_SECONDS) -> int:
         """Keep others from names, as "queue/subscription" of who streams by it; the lease's id.
 
@@ -160,43 +160,59 @@ class Integration(Subject, path="integration"):
         store in memory, which has no files.
         """
 
-    @change(again=True, needs="admin store")
+    @change(again=True, needs="see lasting:seconds", noted=False)
     def renew_lease(self, lease_id: int, seconds: Duration = DEFAULT_LEASE_SECONDS) -> None:
-        """Let a lease last so many seconds from now. Raises PositionLost if it has ended."""
+        """Let a lease last so many seconds from now. Raises PositionLost if it has ended.
 
-    @change(again=True, needs="admin store")
+        Its id is 63 random bits, which only who has taken it knows.
+        """
+
+    @change(again=True, needs="")
     def end_lease(self, lease_id: int) -> None:
         """End a lease; nothing happens if it has ended already."""
 
-    @look(needs="admin store")
-    def read_places(self, places: Iterable[tuple[str, int, int, int]]) -> list[bytes]:
+    @look(needs="browse own_queue:queue")
+    def read_places(self, queue: str, places: Iterable[tuple[str, int, int, int]]) -> list[bytes]:
         """Return bytes of leased pieces, for who has none of the store's files: not verified.
 
         `places`: the kind and the address of each piece, an offset there, and a length; 4 MiB of
         them at most together. Of a large transaction's file they are fewer at its end. Raises
-        PositionLost where a file is gone, StoreCorrupt for bytes that the disk does not give,
-        InvalidArgument.
+        PositionLost where no lease of the queue has the place or the file is gone, StoreCorrupt for
+        bytes that the disk does not give, InvalidArgument.
         """
 
-    @look(needs="admin store")
-    def file_size(self, ltds_id: int) -> int:
-        """Return the size in bytes of a large transaction's file, or of a fragment.
+    @look(needs="browse own_queue:queue")
+    def file_size(self, queue: str, ltds_id: int) -> int:
+        """Return the size in bytes of a large transaction's file, of which a piece is leased.
 
-        Raises PositionLost where it is gone, InvalidArgument.
+        Raises PositionLost where none is, or the file is gone; InvalidArgument.
         """
 
-    @change(again=True, needs="admin store")
-    def write_fragment(self, ltds_id: int, offset: int, data: bytes) -> None:
+    @change(again=True, needs="put queue:queue, put writer:writer", noted=False)
+    def write_fragment(
+        self, queue: str, ltds_id: int, offset: int, data: bytes, writer: str | None = None
+    ) -> None:
         """Write a part of a file that `Transaction.integration.adopt` may take (`quire.ltds`).
 
         For who has none of the store's files; up to 4 MiB, durable when it returns. The part at 0
-        makes the file, whose id is drawn anew for each. One that no transaction adopts within a
-        day after its last part is removed. Raises InvalidArgument, PositionLost for a file that is
-        gone, or belongs to a transaction, and DiskFull.
+        makes the file, whose id is drawn anew for each. `queue`: one that is to have messages of
+        it. `writer`: a user, to whom alone the file is there until it is adopted; the server of a
+        store with users says it. A file that no transaction adopts within a day after its last part
+        is removed. Raises InvalidArgument, PositionLost for a file that is gone, or belongs to a
+        transaction, and DiskFull.
         """
 
-    @change(again=True, needs="admin store")
-    def remove_fragments(self, ltds_ids: Iterable[int]) -> None:
+    @look(needs="put writer:writer")
+    def read_fragment(
+        self, ltds_id: int, offset: int, length: int, writer: str | None = None
+    ) -> tuple[int, bytes]:
+        """Return the size of a file that no transaction has adopted, and up to 4 MiB of its bytes.
+
+        Raises PositionLost where there is none of the writer, InvalidArgument.
+        """
+
+    @change(again=True, needs="put writer:writer", noted=False)
+    def remove_fragments(self, ltds_ids: Iterable[int], writer: str | None = None) -> None:
         """Remove files that no transaction has adopted; the others, and those gone, are left.
 
         Raises InvalidArgument.

@@ -17,15 +17,16 @@ class FragmentFiles(Protocol):
     """
 
     def new_fragment(
-        self, store_id: int, codec: Compression, *, streamed: bool = False
+        self, queue: str, store_id: int, codec: Compression, *, streamed: bool = False
     ) -> LtdsWriter:
         """Return the writer of a file with a name of its own, which a commit may adopt.
 
-        `streamed`: it is to have one streamed message, as a run is.
+        `queue`: whose message it is to be. `streamed`: it is to have one streamed message, as a run
+        is.
         """
 
-    def open_fragment(self, ltds_id: int, store_id: int) -> LtdsReader:
-        """Open a finished file. Raises StoreCorrupt where there is none."""
+    def open_large(self, queue: str, ltds_id: int, store_id: int) -> LtdsReader:
+        """Open a file that a commit has adopted. Raises StoreCorrupt where there is none."""
 
     def remove(self, ltds_ids: Iterable[int]) -> None:
         """Remove files that no transaction has adopted."""
@@ -39,12 +40,12 @@ class SeenFragments:
         self._directory = directory
 
     def new_fragment(
-        self, store_id: int, codec: Compression, *, streamed: bool = False
+        self, queue: str, store_id: int, codec: Compression, *, streamed: bool = False
     ) -> LtdsWriter:
         file = new_id(self._env, foreign=True)
         return LtdsWriter(self._env, self._directory, store_id, file, codec, streamed=streamed)
 
-    def open_fragment(self, ltds_id: int, store_id: int) -> LtdsReader:
+    def open_large(self, queue: str, ltds_id: int, store_id: int) -> LtdsReader:
         return LtdsReader(self._env, self._directory, ltds_id, store_id)
 
     def remove(self, ltds_ids: Iterable[int]) -> None:

@@ -80,7 +80,7 @@ class RunFiles:
     ) -> RunOutput:
         """Return the writer of a new run, of as many bytes and rows, or fewer."""
         return RunOutput(
-            self._files, self._store_id, layout, self._env.random_u64(), expected_bytes,
+            self._files, self.queue, self._store_id, layout, self._env.random_u64(), expected_bytes,
             expected_rows, hashes,
         )  # fmt: skip
 
@@ -125,7 +125,7 @@ class RunFiles:
         return run_in_memory(self._message(entry).payload, entry.id, self.where(entry))
 
     def _from_file(self, entry: RunEntry) -> KeyedRun:
-        reader = self._files.open_fragment(entry.file, self._store_id)
+        reader = self._files.open_large(self.queue, entry.file, self._store_id)
         return run_of_file(reader, entry, self.where(entry))
 
 

@@ -53,6 +53,7 @@ class RunOutput:
     def __init__(
         self,
         files: FragmentFiles,
+        queue: str,
         store_id: int,
         layout: RowLayout,
         run_id: int,
@@ -61,10 +62,11 @@ class RunOutput:
         hashes: tuple[int, int] = (0, LAST_HASH),
         message_bytes: int | None = None,
     ) -> None:
-        """`hashes`: the first and the last that it is for. `message_bytes`: up to this it is no
+        """`queue`: whose message it is to be. `hashes`: the first and the last that it is for. `message_bytes`: up to this it is no
         file; None: what is right for one run of a transaction.
         """
         self._files = files
+        self._queue = queue
         self._store_id = store_id
         self._id = run_id
         self._hashes = hashes
@@ -97,7 +99,9 @@ class RunOutput:
     def _write(self, data: Bytes) -> None:
         self._waiting += data
         if self._file is None and len(self._waiting) > self._message_bytes:
-            self._file = self._files.new_fragment(self._store_id, Compression.NONE, streamed=True)
+            self._file = self._files.new_fragment(
+                self._queue, self._store_id, Compression.NONE, streamed=True
+            )
         if self._file is not None and len(self._waiting) >= CHUNK_BYTES:
             whole = len(self._waiting) // CHUNK_BYTES * CHUNK_BYTES
             view = memoryview(self._waiting)

@@ -170,7 +170,7 @@ class StateLook(Struct, frozen=True):
             )
         layout = written_layout(self._layout, changed)
         output = RunOutput(
-            files, self.store_id, layout, (env or OsEnv()).random_u64(),
+            files, PREFIX + self.name, self.store_id, layout, (env or OsEnv()).random_u64(),
             size_of(layout, changed), len(changed.hashes), (first, last),
             min(RUN_MESSAGE_BYTES, LOOK_MESSAGE_BYTES // count),
         )  # fmt: skip
@@ -203,7 +203,7 @@ class StateLook(Struct, frozen=True):
             if entry.file:
                 where += f" (file {entry.file:016x})"
                 try:
-                    reader = files.open_fragment(entry.file, self.store_id)
+                    reader = files.open_large(PREFIX + self.name, entry.file, self.store_id)
                 except StoreCorrupt as error:
                     raise StoreCorrupt(
                         f"{where}: {error}; look anew if the look's lease has ended"

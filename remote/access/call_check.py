@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
-from quire.arguments import check_name, split_source
+from quire.arguments import check_name, check_seconds, split_source
 from quire.calls.call_table import CallRow
 from quire.definitions.source_pattern import is_pattern
 from quire.errors import (
@@ -30,6 +30,7 @@ from quire.errors import (
     QuireError,
     TransactionNotFound,
 )
+from quire.limits import DEFAULT_LEASE_SECONDS
 from quire.remote.limits import MAX_NOTED_NEEDS
 
 from .granted_rights import GrantedRights, Need
@@ -59,6 +60,10 @@ class StoredNames(Protocol):
 
     def checked_sender(self, queue: str, sender: object) -> str:
         """Return the user as the sender of a put that says this one, or none (VS1)."""
+
+    @property
+    def user_name(self) -> str:
+        """The user's name."""
 
     def note_refusal(self, need: Need) -> None:
         """A right is missing."""
@@ -166,6 +171,21 @@ class CallCheck:
         own = None if queue is None else self.names.own_name(_text(queue))
         if own is not None and self.names.has_verified_sender(own):
             arguments["sender"] = self.names.checked_sender(own, arguments.get("sender"))
+
+    def writer(self) -> str | None:
+        """Return whom files are written for: the user, or nobody, who looks after the store."""
+        is_admin = self.rights.allows(Need(Right.ADMIN, NameKind.STORE, _WHOLE_STORE))
+        return None if is_admin else self.names.user_name
+
+    def lasting(self, seconds: object) -> None:
+        """Require that a lease is to end in time, as it keeps space; its user may renew it."""
+        if seconds is None or self.writer() is None:
+            return
+        if check_seconds(seconds) > DEFAULT_LEASE_SECONDS:
+            raise InvalidArgument(
+                f"{seconds!r:.50} seconds: a user's lease lasts for {DEFAULT_LEASE_SECONDS:g} at "
+                "most, renew it"
+            )
 
     def new_queue(self, right: Right | None, name: object) -> None:
         """Require a right on a name that no queue need have."""
@@ -276,6 +296,27 @@ def _queue(check: CallCheck, right: Right | None, name: str, arguments: CallValu
     check.queue(right, arguments.get(name))
 
 
+def _own_queue(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    arguments[name] = check.queue(right, arguments.get(name))
+
+
+def _ranges(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    """Queues, each with two positions."""
+    ranges = [list(_items(each)) for each in _items(arguments.get(name))]
+    arguments[name] = [
+        (check.queue(right, each[0] if each else None), *each[1:]) for each in ranges
+    ]
+
+
+def _writer(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    """The user whose files are meant."""
+    arguments[name] = check.writer()
+
+
+def _lasting(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    check.lasting(arguments.get(name))
+
+
 def _optional_queue(
     check: CallCheck, right: Right | None, name: str, arguments: CallValues
 ) -> None:
@@ -334,6 +375,13 @@ def _sources(check: CallCheck, right: Right | None, name: str, arguments: CallVa
         check.source(right, each)
 
 
+def _reader_names(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
+    """Sources; any other name of a reader is one that it has drawn, and nobody else knows."""
+    for each in _items(arguments.get(name)):
+        if "/" in _text(each):
+            check.source(right, each)
+
+
 def _pairs(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
     """Queues, each with a subscription."""
     for each in _items(arguments.get(name)):
@@ -382,6 +430,10 @@ def _store(check: CallCheck, right: Right | None, name: str, arguments: CallValu
 Way = Callable[[CallCheck, Right | None, str, CallValues], None]
 _WAYS: Final[Mapping[str, Way]] = {
     "queue": _queue,
+    "own_queue": _own_queue,
+    "ranges": _ranges,
+    "writer": _writer,
+    "lasting": _lasting,
     "optional_queue": _optional_queue,
     "queues": _queues,
     "new_queue": _new_queue,
@@ -392,6 +444,7 @@ _WAYS: Final[Mapping[str, Way]] = {
     "source": _source,
     "watched": _watched,
     "sources": _sources,
+    "reader_names": _reader_names,
     "pairs": _pairs,
     "state": _state,
     "states": _states,

@@ -81,7 +81,7 @@ class GuardedStore(StoreObject):
             outcome = type(error).__name__
             raise
         finally:
-            if row.facts.changes and row.facts.needs:
+            if row.facts.changes and row.facts.needs and row.facts.noted:
                 self._user.note_call(row.op, check.allowed, outcome)
         shows = row.facts.shows
         return SHOWN[shows](self._user, checked, found) if shows else found

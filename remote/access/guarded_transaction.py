@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -20,8 +21,9 @@ from quire.remote.wire.protocol import STEP
 from quire.rows.open_block import check_block
 
 from .call_check import CallCheck
+from .checked_files import file_check
 from .hidden_names import hidden, hiding
-from .shown_results import WHOLE_STORE, UserInForce
+from .shown_results import UserInForce
 from .users_document import Right
 from .verified_senders import batch_as_user, block_as_user, check_sender
 
@@ -148,15 +150,17 @@ class GuardedTransaction(TransactionCalls):
         return {**fields, "sender": check_sender(self._user.name, queue, fields.get("sender"))}
 
     def adopt(self, queue: str, ltds_id: int) -> MessageIds:
-        """Put a file: who may not write the store's directory has none."""
+        """Put a file: one of this user's, but for who looks after the store (CF1)."""
         check = self._check()
-        check.need(*WHOLE_STORE)
         own = check.put(queue)
         if check.sends_as_user(own):
             raise NotAllowed(
                 f"the senders of queue {own!r} are verified: put the messages, in place of a file"
             )
-        found: MessageIds = self._transaction.integration.adopt(own, ltds_id)
+        user, integration = check.writer(), self._transaction.integration
+        file = None if user is None else file_check(user, partial(check.reply_queue, Right.GET))
+        with hiding(self._user, self._names):
+            found: MessageIds = integration.adopt_checked(own, ltds_id, file)
         return found
 
     def begin_stream(

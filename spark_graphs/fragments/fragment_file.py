@@ -144,7 +144,7 @@ class FragmentWriter:
 
     def _write_shared(self, queue: str, builder: BlockBuilder | RowBuilder) -> None:
         if self._shared is None:
-            self._shared = self._new_file()
+            self._shared = self._new_file(queue)
         first, count, charge = self._shared.block_count, builder.count, builder.charge_bytes
         self._write(self._shared, builder)
         blocks = first, self._shared.block_count
@@ -154,11 +154,11 @@ class FragmentWriter:
 
     def _own_file(self, queue: str) -> ltds.LtdsWriter:
         if queue not in self._own:
-            self._own[queue] = self._new_file()
+            self._own[queue] = self._new_file(queue)
         return self._own[queue]
 
-    def _new_file(self) -> ltds.LtdsWriter:
-        return self._files.new_fragment(self._store_id, self._codec)
+    def _new_file(self, queue: str) -> ltds.LtdsWriter:
+        return self._files.new_fragment(queue, self._store_id, self._codec)
 
     def _write(self, file: ltds.LtdsWriter, builder: BlockBuilder | RowBuilder) -> None:
         if builder.count:

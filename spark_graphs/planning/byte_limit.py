@@ -61,29 +61,32 @@ def _fitting(
             lease = store.integration.lease(queue, position, stop, seconds=LEASE_SECONDS)
         except (PositionLost, QueueNotFound):
             return end - begin, size  # planning the range says what is to be done about it
-        store.integration.end_lease(lease.lease_id)
-        # The last block may go on beyond what was asked for: it is looked at again as a whole.
-        for piece in lease.pieces if stop == end else lease.pieces[:-1]:
-            count = piece.stop - piece.start
-            each = mean_bytes(files, store.integration.store_id, piece) or ASSUMED_MESSAGE_BYTES
-            room = int((limit - size) / each)
-            if room < count:
-                return position - begin + room, size + int(room * each)
-            position += count
-            size += int(count * each)
+        try:
+            # The last block may go on beyond what was asked for: it is looked at again as a whole.
+            for piece in lease.pieces if stop == end else lease.pieces[:-1]:
+                count = piece.stop - piece.start
+                mean = mean_bytes(files, store.integration.store_id, queue, piece)
+                each = mean or ASSUMED_MESSAGE_BYTES
+                room = int((limit - size) / each)
+                if room < count:
+                    return position - begin + room, size + int(room * each)
+                position += count
+                size += int(count * each)
+        finally:
+            store.integration.end_lease(lease.lease_id)
         look *= LOOK_GROWTH
     return position - begin, size
 
 
-def mean_bytes(files: TaskFiles, store_id: int, piece: Piece) -> float | None:
-    """Return the mean size of a message of the piece's block, as far as it shows it, or file.
+def mean_bytes(files: TaskFiles, store_id: int, queue: str, piece: Piece) -> float | None:
+    """Return the mean size of a message of a leased piece's block, as far as it shows it, or file.
 
     None: the file tells nothing.
     """
     if piece.length:
         return piece.length / piece.stop
     try:
-        with files.open_fragment(piece.address, store_id) as file:
+        with files.open_large(queue, piece.address, store_id) as file:
             return max(1.0, file.charge_bytes / max(1, file.count))
     except (StoreCorrupt, OSError):
         return None

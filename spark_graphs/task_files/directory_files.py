@@ -55,7 +55,7 @@ class DirectoryFiles:
             raise _unseen(self._path, "does not see")
 
     def new_fragment(
-        self, store_id: int, codec: ltds.Compression, *, streamed: bool = False
+        self, queue: str, store_id: int, codec: ltds.Compression, *, streamed: bool = False
     ) -> ltds.LtdsWriter:
         fragment_id = ltds.new_id(self._env, foreign=True)
         return ltds.LtdsWriter(
@@ -64,6 +64,9 @@ class DirectoryFiles:
 
     def open_fragment(self, ltds_id: int, store_id: int) -> ltds.LtdsReader:
         return ltds.LtdsReader(self._env, self._directory, ltds_id, store_id)
+
+    def open_large(self, queue: str, ltds_id: int, store_id: int) -> ltds.LtdsReader:
+        return self.open_fragment(ltds_id, store_id)
 
     def sync_names(self) -> None:
         self._env.sync_directory(self._directory)

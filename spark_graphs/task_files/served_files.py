@@ -12,7 +12,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from quire import ltds
 from quire.env import Env, OsEnv
@@ -49,19 +49,22 @@ class ServedFiles:
         return contextlib.nullcontext()  # every error says itself what it is
 
     def check(self) -> None:
-        connection.call(self._url, lambda store: store.integration.read_places([]))
+        connection.store_at(self._url)
 
     def new_fragment(
-        self, store_id: int, codec: ltds.Compression, *, streamed: bool = False
+        self, queue: str, store_id: int, codec: ltds.Compression, *, streamed: bool = False
     ) -> ltds.LtdsWriter:
-        fragment_id = ltds.new_id(self._env, foreign=True)
-        return ltds.LtdsWriter(
-            _FragmentMaker(self._url, fragment_id), self._url, store_id, fragment_id, codec,
-            streamed=streamed,
-        )  # fmt: skip
+        file = ltds.new_id(self._env, foreign=True)
+        maker = _FragmentMaker(self._url, queue, file)
+        return ltds.LtdsWriter(maker, self._url, store_id, file, codec, streamed=streamed)
 
     def open_fragment(self, ltds_id: int, store_id: int) -> ltds.LtdsReader:
-        return ltds.LtdsReader(_Opener(self._url, ltds_id), self._url, ltds_id, store_id)
+        opener = _Opener(_FragmentBytes(self._url, ltds_id))
+        return ltds.LtdsReader(opener, self._url, ltds_id, store_id)
+
+    def open_large(self, queue: str, ltds_id: int, store_id: int) -> ltds.LtdsReader:
+        opener = _Opener(_LargeBytes(self._url, queue, ltds_id))
+        return ltds.LtdsReader(opener, self._url, ltds_id, store_id)
 
     def sync_names(self) -> None:
         """Do nothing: a name is durable with the first part of its file."""
@@ -77,11 +80,13 @@ class ServedPieces:
 
     def __init__(self, url: str) -> None:
         self.path = url
+        self._queue = ""
         self._ahead: deque[_PlaceKey] = deque()
         self._fetched: dict[_PlaceKey, bytes] = {}
         self._store_id = connection.call(url, lambda store: store.integration.store_id)
 
-    def expect(self, pieces: Sequence[Piece]) -> None:
+    def expect(self, queue: str, pieces: Sequence[Piece]) -> None:
+        self._queue = queue
         self._ahead = deque(_key(piece) for piece in pieces if piece.kind != _LARGE)
         self._fetched.clear()
 
@@ -89,12 +94,12 @@ class ServedPieces:
         return _ServedBlock(self, _key(piece)), 0
 
     def large(self, piece: Piece) -> ltds.LtdsReader:
-        opener = _Opener(self.path, piece.address)
+        opener = _Opener(_LargeBytes(self.path, self._queue, piece.address))
         return ltds.LtdsReader(opener, self.path, piece.address, self._store_id)
 
     def missing(self, piece: Piece) -> str | None:
         try:
-            _ask(self.path, lambda integration: integration.file_size(piece.address))
+            _LargeBytes(self.path, self._queue, piece.address).size()
         except PositionLost:
             return ltds.path_of(self.path, piece.address)
         return None
@@ -118,7 +123,8 @@ class ServedPieces:
             keys.append(self._ahead.popleft())
             total += keys[-1][2]
         places = [(kind, address, 0, length) for kind, address, length in keys]
-        datas = _ask(self.path, lambda integration: integration.read_places(places))
+        queue = self._queue
+        datas = _ask(self.path, lambda integration: integration.read_places(queue, places))
         self._fetched = dict(zip(keys, datas, strict=True))
         return self._fetched.pop(key)
 
@@ -128,7 +134,11 @@ class ServedPieces:
         if found is not None:
             return found[offset : offset + length]
         end = min(offset + length, key[2])
-        return _in_parts(self.path, key[0], key[1], offset, max(0, end - offset))
+        return _in_parts(partial(self._read, key), offset, max(0, end - offset))
+
+    def _read(self, key: _PlaceKey, offset: int, length: int) -> bytes:
+        places, queue = [(key[0], key[1], offset, length)], self._queue
+        return _ask(self.path, lambda integration: integration.read_places(queue, places))[0]
 
 
 class _ServedBlock:
@@ -153,22 +163,61 @@ class _ServedBlock:
         """Do nothing: it is no file."""
 
 
-class _ServedFile:
-    """A large transaction's file. Blocks are fetched with what follows them; parts are not."""
+class _FileBytes(Protocol):
+    """The bytes of a file at the server. What there is not raises PositionLost."""
+
+    def size(self) -> int:
+        """Return how many there are."""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return some of them, PLACES_BYTES at most."""
+
+
+class _LargeBytes:
+    """A large transaction's file, of which a piece is leased."""
+
+    def __init__(self, url: str, queue: str, ltds_id: int) -> None:
+        self._url = url
+        self._queue = queue
+        self._id = ltds_id
+
+    def size(self) -> int:
+        return _ask(self._url, lambda calls: calls.file_size(self._queue, self._id))
+
+    def read(self, offset: int, length: int) -> bytes:
+        places = [(_LARGE, self._id, offset, length)]
+        return _ask(self._url, lambda calls: calls.read_places(self._queue, places))[0]
+
+
+class _FragmentBytes:
+    """A file that no commit has adopted."""
 
     def __init__(self, url: str, ltds_id: int) -> None:
         self._url = url
         self._id = ltds_id
+
+    def size(self) -> int:
+        return _ask(self._url, lambda calls: calls.read_fragment(self._id, 0, 0))[0]
+
+    def read(self, offset: int, length: int) -> bytes:
+        return _ask(self._url, lambda calls: calls.read_fragment(self._id, offset, length))[1]
+
+
+class _ServedFile:
+    """A file. Blocks are fetched with what follows them; parts are not."""
+
+    def __init__(self, found: _FileBytes) -> None:
+        self._bytes = found
         try:
-            self._size = _ask(url, lambda integration: integration.file_size(ltds_id))
+            self._size = found.size()
         except PositionLost as error:
             raise FileNotFoundError(str(error)) from error
         # Where it begins and ends, which is read whenever it is opened.
-        first = min(self._size, ltds.PAGE_BYTES)
-        last = min(self._size, FILE_END_BYTES, PLACES_BYTES - first)
-        places = [(_LARGE, ltds_id, 0, first), (_LARGE, ltds_id, self._size - last, last)]
-        head, tail = _ask(url, lambda integration: integration.read_places(places))
-        self._ends = [(0, head), (self._size - last, tail)]
+        last = min(self._size, FILE_END_BYTES, PLACES_BYTES)
+        self._ends = [
+            (0, self._bytes.read(0, min(self._size, ltds.PAGE_BYTES))),
+            (self._size - last, self._bytes.read(self._size - last, last)),
+        ]
         self._window: tuple[int, bytes] = (0, b"")
 
     def read(self, offset: int, length: int) -> bytes:
@@ -176,7 +225,7 @@ class _ServedFile:
         for start, data in (self._window, *self._ends):
             if start <= offset and end <= start + len(data):
                 return data[offset - start : end - start]
-        return _in_parts(self._url, _LARGE, self._id, offset, max(0, end - offset))
+        return _in_parts(self._bytes.read, offset, max(0, end - offset))
 
     def read_block(self, offset: int, length: int) -> bytes:
         start, data = self._window
@@ -195,25 +244,25 @@ class _ServedFile:
 class _Opener:
     """An opener of one file."""
 
-    def __init__(self, url: str, ltds_id: int) -> None:
-        self._url = url
-        self._id = ltds_id
+    def __init__(self, found: _FileBytes) -> None:
+        self._bytes = found
 
     def open_file(self, path: str, *, read_only: bool = False) -> _ServedFile:
-        return _ServedFile(self._url, self._id)
+        return _ServedFile(self._bytes)
 
 
 class _FragmentMaker:
     """A maker of one file."""
 
-    def __init__(self, url: str, ltds_id: int) -> None:
+    def __init__(self, url: str, queue: str, ltds_id: int) -> None:
         self._url = url
+        self._queue = queue
         self._id = ltds_id
 
     def open_file(
         self, path: str, *, create: bool = False, exclusive: bool = False, direct: bool = False
     ) -> _WrittenFragment:
-        return _WrittenFragment(self._url, self._id)
+        return _WrittenFragment(self._url, self._queue, self._id)
 
     def remove(self, path: str) -> None:
         _ask(self._url, lambda integration: integration.remove_fragments([self._id]))
@@ -228,15 +277,19 @@ class _FragmentMaker:
 class _WrittenFragment:
     """A file that is written at the server, part by part."""
 
-    def __init__(self, url: str, ltds_id: int) -> None:
+    def __init__(self, url: str, queue: str, ltds_id: int) -> None:
         self._url = url
+        self._queue = queue
         self._id = ltds_id
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         content = memoryview(data)
         for start in range(0, len(content), PLACES_BYTES):
             part = bytes(content[start : start + PLACES_BYTES])
-            _ask(self._url, partial(_write, self._id, offset + start, part))
+            _ask(self._url, partial(self._write, offset + start, part))
+
+    def _write(self, offset: int, part: bytes, calls: Integration) -> None:
+        calls.write_fragment(self._queue, self._id, offset, part)
 
     def sync(self) -> None:
         """Do nothing: each part is durable."""
@@ -253,18 +306,9 @@ def _ask(url: str, ask: Callable[[Integration], Result]) -> Result:
     return connection.call(url, lambda store: ask(store.integration))
 
 
-def _write(ltds_id: int, offset: int, data: bytes, integration: Integration) -> None:
-    integration.write_fragment(ltds_id, offset, data)
-
-
-def _read(place: tuple[str, int, int, int], integration: Integration) -> list[bytes]:
-    return integration.read_places([place])
-
-
-def _in_parts(url: str, kind: str, address: int, offset: int, length: int) -> bytes:
+def _in_parts(read: Callable[[int, int], bytes], offset: int, length: int) -> bytes:
     """Return bytes of a place, which may be more than one request has."""
-    parts: list[bytes] = []
-    for start in range(offset, offset + length, PLACES_BYTES):
-        place = (kind, address, start, min(PLACES_BYTES, offset + length - start))
-        parts += _ask(url, partial(_read, place))
+    end = offset + length
+    starts = range(offset, end, PLACES_BYTES)
+    parts = [read(start, min(PLACES_BYTES, end - start)) for start in starts]
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -36,15 +36,18 @@ class TaskFiles(Protocol):
         """Raise StoreNotFound where this host cannot use the files."""
 
     def new_fragment(
-        self, store_id: int, codec: ltds.Compression, *, streamed: bool = False
+        self, queue: str, store_id: int, codec: ltds.Compression, *, streamed: bool = False
     ) -> ltds.LtdsWriter:
         """Return the writer of a file with a name of its own, which a commit may adopt.
 
-        `streamed`: it is to have one streamed message.
+        `queue`: one that is to have messages of it. `streamed`: it is to have one streamed message.
         """
 
     def open_fragment(self, ltds_id: int, store_id: int) -> ltds.LtdsReader:
-        """Open a finished file. Raises StoreCorrupt where there is none."""
+        """Open a finished file that no commit has adopted. Raises StoreCorrupt."""
+
+    def open_large(self, queue: str, ltds_id: int, store_id: int) -> ltds.LtdsReader:
+        """Open a file that is a queue's. Raises StoreCorrupt."""
 
     def sync_names(self) -> None:
         """Make the names of finished files durable."""

@@ -198,24 +198,41 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
     ),
     "read_places": (
         [None, "places", [5], [("data", 1, 2)], [("none", 0, 0, 1)], [("data", -1, 0, 1)],
-         [("ltds", True, 0, 1)], [("data", 1 << 62, 0, 1)], [("journal", 1 << 62, 0, 1)],
-         [("ltds", 1, 0, PLACES_BYTES), ("ltds", 1, 0, 1)]],
-        lambda store, bad: store.integration.read_places(bad),
+         [("ltds", True, 0, 1)], [("ltds", 1, 0, PLACES_BYTES), ("ltds", 1, 0, 1)]],
+        lambda store, bad: store.integration.read_places("work", bad),
     ),
+    "read_places queue": (NAMES, lambda store, bad: store.integration.read_places(bad, [])),
     "file_size": (
-        [None, "1", -1, True, 1.5, 1 << 63], lambda store, bad: store.integration.file_size(bad)
+        [None, "1", -1, True, 1.5, 1 << 63],
+        lambda store, bad: store.integration.file_size("work", bad),
+    ),
+    "file_size queue": (NAMES, lambda store, bad: store.integration.file_size(bad, 1)),
+    "read_fragment": (
+        [None, "1", -1, True, 5, 1 << 63],
+        lambda store, bad: store.integration.read_fragment(bad, 0, 1),
+    ),
+    "read_fragment offset": (
+        [None, "1", -1, True, 1.5],
+        lambda store, bad: store.integration.read_fragment(1 << 62, bad, 1),
+    ),
+    "read_fragment length": (
+        [None, "1", -1, True, 1.5, PLACES_BYTES + 1],
+        lambda store, bad: store.integration.read_fragment(1 << 62, 0, bad),
     ),
     "write_fragment": (
         [None, "1", -1, True, 5, 1 << 63],
-        lambda store, bad: store.integration.write_fragment(bad, 0, b"1"),
+        lambda store, bad: store.integration.write_fragment("work", bad, 0, b"1"),
+    ),
+    "write_fragment queue": (
+        NAMES, lambda store, bad: store.integration.write_fragment(bad, 1 << 62, 0, b"1")
     ),
     "write_fragment offset": (
         [None, "1", -1, True, 1.5],
-        lambda store, bad: store.integration.write_fragment(1 << 62, bad, b"1"),
+        lambda store, bad: store.integration.write_fragment("work", 1 << 62, bad, b"1"),
     ),
     "write_fragment data": (
         [None, "1", 5, b"", bytes(PLACES_BYTES + 1)],
-        lambda store, bad: store.integration.write_fragment(1 << 62, 0, bad),
+        lambda store, bad: store.integration.write_fragment("work", 1 << 62, 0, bad),
     ),
     "remove_fragments": (
         [None, 5, [None], ["1"], [5]], lambda store, bad: store.integration.remove_fragments(bad)

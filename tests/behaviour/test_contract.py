@@ -456,7 +456,9 @@ def listeners(store: AnyStore) -> None:
 
 @covers(INTEGRATION, "store_id positions positions_many ledger ledger_many put_priorities")
 @covers(INTEGRATION, "subscribe_many lease lease_many lease_state renew_lease end_lease")
-@covers(INTEGRATION, "lease_names read_places file_size write_fragment remove_fragments")
+@covers(
+    INTEGRATION, "lease_names read_places file_size write_fragment read_fragment remove_fragments"
+)
 def integration(store: AnyStore) -> None:
     """Positions, entries, subscriptions, and leases of ranges."""
     store.create_queue("t", kind="topic")
@@ -480,10 +482,15 @@ def integration(store: AnyStore) -> None:
     [lease] = store.integration.lease_many([("t", start, end)])
     for piece in lease.pieces:
         place = (piece.kind, piece.address, 0, piece.length)
-        [data] = store.integration.read_places([place])
+        [data] = store.integration.read_places("t", [place])
         assert check_block(data).checksum == piece.checksum
-    store.integration.write_fragment(1 << 62 | 7, 0, b"part")
-    assert store.integration.file_size(1 << 62 | 7) == 4
+    store.integration.end_lease(lease.lease_id)
+    with store.transaction(large=True) as txn:
+        txn.put_many("t", [bytes(1 << 20)] * 6)
+    pieces = store.integration.lease("t", end, end + 6).pieces
+    assert store.integration.file_size("t", pieces[-1].address) > 1 << 20
+    store.integration.write_fragment("t", 1 << 62 | 7, 0, b"part")
+    assert store.integration.read_fragment(1 << 62 | 7, 1, 2) == (4, b"ar")
     store.integration.remove_fragments([1 << 62 | 7])
     names = store.integration.lease_names(["t/a", "t/b"])
     with pytest.raises(QueueInUse, match="t/b"):

@@ -12,6 +12,7 @@ from quire.block import BlockBuilder
 from quire.checksum import checksum
 from quire.errors import InvalidArgument, StoreCorrupt, StoreVersion
 from quire.ltds import Compression, LtdsReader, LtdsWriter, codec_named, path_of
+from quire.ltds.files import seal
 from quire.ltds.format import (
     HEADER,
     PAGE_BYTES,
@@ -19,7 +20,6 @@ from quire.ltds.format import (
     TRAILER,
     entry_type,
 )
-from quire.ltds.writer import seal
 from quire.testing import SimEnv
 
 STORE_ID = 77

@@ -23,8 +23,8 @@ from quire.ltds import (
     path_of,
     remove,
 )
+from quire.ltds.files import seal
 from quire.ltds.format import HEADER, PAGE_BYTES, TRAILER, VERSION
-from quire.ltds.writer import seal
 from quire.rows.open_block import verified_block
 from quire.testing import SimEnv, enumerate_crashes
 from tests.kit.limits import Limits

@@ -46,7 +46,9 @@ CHANGING: dict[str, Callable[[JoinedStore], object]] = {
     "integration.lease_state": lambda store: store.integration.lease_state(),
     "integration.renew_lease": lambda store: store.integration.renew_lease(1),
     "integration.end_lease": lambda store: store.integration.end_lease(1),
-    "integration.write_fragment": lambda store: store.integration.write_fragment(1 << 62, 0, b"1"),
+    "integration.write_fragment": lambda store: store.integration.write_fragment(
+        "q", 1 << 62, 0, b"1"
+    ),
     "integration.remove_fragments": lambda store: store.integration.remove_fragments([1 << 62]),
     "integration.ship": lambda store: store.integration.ship(),
     "integration.archive_boundary": lambda store: store.integration.archive_boundary(1),
@@ -61,8 +63,11 @@ LOOKING: dict[str, Callable[[JoinedStore], object]] = {
     "queues of names": lambda store: store.queues(["q", "r"]),
     "queue": lambda store: store.queue("q"),
     "integration.positions": lambda store: store.integration.positions("q"),
-    "integration.read_places": lambda store: store.integration.read_places([("data", 0, 0, 1)]),
-    "integration.file_size": lambda store: store.integration.file_size(1 << 62),
+    "integration.read_places": lambda store: store.integration.read_places(
+        "q", [("data", 0, 0, 1)]
+    ),
+    "integration.file_size": lambda store: store.integration.file_size("q", 1 << 62),
+    "integration.read_fragment": lambda store: store.integration.read_fragment(1 << 62, 0, 1),
     "admin.queue_records": lambda store: store.admin.queue_records("q"),
     "subscriptions": lambda store: store.subscriptions("q"),
     "admin.archive": lambda store: store.admin.archive(),

@@ -36,7 +36,13 @@ from tests.kit.limits import Limits
 from tests.kit.users import as_user, grants_of
 
 REFUSED = (NotAllowed, QueueNotFound, TransactionNotFound)
-ROWS = {f"{row.op} {kind}": row for (kind, _), row in REQUESTS.items() if row.facts.needs}
+# Whose needs are no right on a name.
+FREE = {"renew_lease", "read_fragment", "remove_fragments"}
+ROWS = {
+    f"{row.op} {kind}": row
+    for (kind, _), row in REQUESTS.items()
+    if row.facts.needs and row.name not in FREE
+}
 
 # For each argument that a row's needs name, something that is there.
 ARGUMENTS: dict[str, Any] = {
@@ -58,6 +64,9 @@ ARGUMENTS: dict[str, Any] = {
     "payload": b"",
     "cron": "@daily",
     "transaction_id": 1,
+    "ranges": [("orders", 0, 1), ("bills", 0, 0)],
+    "seconds": 1.0,
+    "writer": None,
 }
 BY_ROW: dict[str, dict[str, Any]] = {
     "cron.create": {"name": "nightly"},
@@ -71,6 +80,10 @@ BY_ROW: dict[str, dict[str, Any]] = {
     "states.drop": {"name": "state"},
     "get_value": {"name": "state"},
     "integration.when_ready": {"source": "orders@0"},
+    "integration.lease_names": {"names": ["news/reader"]},
+    "integration.read_places": {"places": []},
+    "integration.file_size": {"ltds_id": 1},
+    "integration.write_fragment": {"ltds_id": 1 << 62, "offset": 0, "data": bytes(4096)},
 }
 
 
@@ -177,8 +190,8 @@ def test_every_row_says_what_it_needs() -> None:
     assert [row.op for row in REQUESTS.values() if row.facts.needs is None] == []
     free = {op for (_, op), row in REQUESTS.items() if not (row.facts.needs or row.facts.shows)}
     assert free == {
-        "", "begin", "commit", "extend", "failed", "mark_moved", "read_chunk", "reject", "sync",
-        "unget", "unmark_moved",
+        "", "begin", "commit", "extend", "failed", "integration.end_lease", "mark_moved",
+        "read_chunk", "reject", "sync", "unget", "unmark_moved",
     }  # fmt: skip
 
 
@@ -586,12 +599,32 @@ DETOURS: dict[str, tuple[str, Callable[[Any], object]]] = {
     "a reply queue of a block": ("put queue:bills", put_block),
     "a reply queue of what is moved": ("put queue:bills", put_moved),
     "a file of another process": (
-        "put queue:bills",
+        "get,browse queue:bills",
         adopt,
     ),
-    "the files themselves": (
-        "get,browse,put,manage queue:*",
-        lambda s: s.integration.lease_many([("orders", 0, 1)]),
+    "a lease": (
+        "put queue:orders; browse queue:bills",
+        lambda s: s.integration.lease_many([("bills", 0, 0), ("orders", 0, 1)]),
+    ),
+    "a lease by its alias": (
+        "browse queue:alias; browse alias:*",
+        lambda s: s.integration.lease_many([("alias", 0, 1)]),
+    ),
+    "a lease of its reader": (
+        "browse queue:news",
+        lambda s: s.integration.lease_names(["news/reader"]),
+    ),
+    "a lease of all": (
+        "get,browse,put,manage *:*",
+        lambda s: s.integration.lease_state(),
+    ),
+    "a place of it": (
+        "put queue:orders; browse queue:bills",
+        lambda s: s.integration.read_places("orders", [("journal", 0, 0, 1)]),
+    ),
+    "a part of a file for it": (
+        "browse queue:orders; put queue:bills",
+        lambda s: s.integration.write_fragment("orders", 1 << 62, 0, bytes(4096)),
     ),
     "a prepared transaction": ("get,browse,put,manage *:*", lambda s: s.prepared.commit("x")),
     "a subscription": ("browse queue:news", lambda s: s.subscribe("news", "mine")),

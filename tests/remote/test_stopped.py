@@ -114,10 +114,14 @@ STORE: Calls = {
     "integration.lease_state": (lambda s: s.integration.lease_state(), CHANGE),
     "integration.renew_lease": (lambda s: s.integration.renew_lease(1), CHANGE),
     "integration.end_lease": (lambda s: s.integration.end_lease(1), CHANGE),
-    "integration.read_places": (lambda s: s.integration.read_places([("data", 0, 0, 1)]), LOOK),
-    "integration.file_size": (lambda s: s.integration.file_size(1 << 62), LOOK),
+    "integration.read_places": (
+        lambda s: s.integration.read_places("q", [("data", 0, 0, 1)]),
+        LOOK,
+    ),
+    "integration.file_size": (lambda s: s.integration.file_size("work", 1 << 62), LOOK),
+    "integration.read_fragment": (lambda s: s.integration.read_fragment(1 << 62, 0, 1), LOOK),
     "integration.write_fragment": (
-        lambda s: s.integration.write_fragment(1 << 62, 0, b"1"),
+        lambda s: s.integration.write_fragment("q", 1 << 62, 0, b"1"),
         CHANGE,
     ),
     "integration.remove_fragments": (lambda s: s.integration.remove_fragments([1 << 62]), CHANGE),

@@ -16,6 +16,7 @@ from tests.kit.network import certificates
 from tests.kit.users import Users, serving_users
 
 USER = "spark"
+RIGHTS = "admin queue:*; admin state:*; admin graph:*"  # and none on the store as a whole
 TOKEN = UserToken.draw(OsEnv())  # of this process
 
 
@@ -59,7 +60,7 @@ def variables(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def served(owner: Any, directory: Path, rights: str = "admin *:*") -> Iterator[str]:
+def served(owner: Any, directory: Path, rights: str = RIGHTS) -> Iterator[str]:
     """Serve the store to the user with the token, as which this process goes too; the URL."""
     server, _ = certificates()
     users = Users(directory)

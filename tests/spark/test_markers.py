@@ -174,11 +174,11 @@ class Counting(TaskStore, frozen=True, kw_only=True):
 
     looked: Counter[int]
 
-    def find(self, pieces: Sequence[QueuePiece], attribute: str) -> Iterator[Any]:
+    def find(self, queue: str, pieces: Sequence[QueuePiece], attribute: str) -> Iterator[Any]:
         for each in pieces:
             begin = each.piece.first_position
             self.looked.update(range(begin, begin + each.piece.stop - each.piece.start))
-        yield from super().find(pieces, attribute)
+        yield from super().find(queue, pieces, attribute)
 
 
 def test_nothing_is_searched_twice(store: Any) -> None:

@@ -16,7 +16,7 @@ import pytest
 from quire.engine.reading.place_bytes import PlaceBytes
 from quire.engine.upkeep.fragment_files import sweep_fragments
 from quire.env import OsEnv
-from quire.errors import NotAllowed, PositionLost, StoreCorrupt
+from quire.errors import PositionLost, StoreCorrupt
 from quire.libraries import pa
 from quire.ltds import Compression, list_ids, path_of
 from quire.reports.info import Piece
@@ -98,9 +98,9 @@ def test_small_blocks_come_together(store: Any, url: str, monkeypatch: pytest.Mo
     requests: list[int] = []
     real = PlaceBytes.read
 
-    def read_places(self: PlaceBytes, places: Any) -> Any:
+    def read_places(self: PlaceBytes, queue: str, places: Any) -> Any:
         requests.append(len(places))
-        return real(self, places)
+        return real(self, queue, places)
 
     monkeypatch.setattr(PlaceBytes, "read", read_places)
     assert read(url, lease.pieces) == [b"%d" % number for number in range(1000)]
@@ -173,7 +173,7 @@ def test_fragments_are_written_at_the_server_and_adopted(
     adopted = next(each.ltds_id for each in found if each.queue == "large")
     assert files(store) == [adopted]
     with pytest.raises(PositionLost, match="belongs to"):
-        store.integration.write_fragment(adopted, 0, b"another")
+        store.integration.write_fragment("large", adopted, 0, b"another")
     files_at(url).remove([adopted])  # which has no effect
     assert files(store) == [adopted]
 
@@ -182,6 +182,7 @@ def test_an_aborted_attempt_leaves_nothing_at_the_server(
     store: Any, url: str, limits: Limits
 ) -> None:
     """The parts that were written go with the file."""
+    store.create_queue("q")
     limits(INLINE_BYTES=1, LTDS_WRITE_BYTES=8192, FLUSH_BYTES=10_000)
     writer = FragmentWriter(url, store.integration.store_id)
     for _ in range(3):
@@ -196,6 +197,7 @@ def test_what_nobody_adopted_goes_and_its_writer_hears_of_it(
     store: Any, url: str, limits: Limits
 ) -> None:
     """A file that is a day old goes with the next look; who writes on finds it gone, and fails."""
+    store.create_queue("q", kind="work")
     limits(INLINE_BYTES=1, LTDS_WRITE_BYTES=8192, FLUSH_BYTES=10_000)
     payload = pa.array([b"1" * 9000] * 4, pa.binary())
     batch = pa.record_batch({"payload": payload})
@@ -205,7 +207,6 @@ def test_what_nobody_adopted_goes_and_its_writer_hears_of_it(
     os.utime(path_of(directory_of(store.path), first), (0, 0))
     young.add(batch, {"q": 4})
 
-    store.create_queue("q", kind="work")
     sweep_fragments(store._context)
     assert first not in files(store)
     with pytest.raises(PositionLost, match="write it anew"):
@@ -216,13 +217,19 @@ def test_what_nobody_adopted_goes_and_its_writer_hears_of_it(
     assert sum(len(each.payload) == 9000 for each in store.browse("q")) == 8
 
 
-def test_the_files_need_admin_on_the_store(store: Any, tmp_path: Path) -> None:
-    """A user with all rights on queues reaches no file."""
-    furnish(store)
-    with served(store, tmp_path / "users", "admin queue:*") as url:
-        found = files_at(connection.check_url(url))
-        with pytest.raises(NotAllowed, match="admin"):
-            read(connection.check_url(url), pieces_of(store))
-        with pytest.raises(NotAllowed, match="admin"):
-            found.remove([1 << 62])
-    assert list(files(store))
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.ZSTD])
+def test_a_user_needs_the_rights_of_the_queues(
+    store: Any, tmp_path: Path, limits: Limits, codec: Compression
+) -> None:
+    """To read what `browse` allows and to write what `put` allows, files of several included."""
+    limits(INLINE_BYTES=100_000)
+    payloads = furnish(store)
+    for queue in ("large", "a", "b", "small"):
+        store.create_queue(queue, kind="topic")
+    rights = "browse queue:t; " + "; ".join(f"put queue:{q}" for q in ("large", "a", "b", "small"))
+    with served(store, tmp_path / "users", rights) as url:
+        url = connection.check_url(url)
+        assert read(url, pieces_of(connection.store_at(url))) == payloads
+        found = fragments(store, url, codec=codec)
+        FragmentCommitter(url, None, 60.0).commit(found)
+    assert [store.queue(each).messages for each in ("large", "a", "b", "small")] == [4] * 4

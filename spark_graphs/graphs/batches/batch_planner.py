@@ -221,7 +221,7 @@ class Planner:
 
     def _item(self, queue: str, piece: Piece) -> QueuePiece:
         """A piece with its bytes; where they cannot be told, it counts as a whole batch."""
-        size = self._tasks.size_bytes(piece)
+        size = self._tasks.size_bytes(queue, piece)
         made = self._created_us[queue]
         return QueuePiece(queue, piece, DEFAULT_STEP_BYTES if size is None else size, made)
 

@@ -125,7 +125,7 @@ class Markers:
             if lease.created_us != created_us:
                 raise position_range.made_again(queue)
             pieces = [QueuePiece.of(queue, piece, created_us) for piece in lease.pieces]
-            for part in self._tasks.find(pieces, self._attribute):
+            for part in self._tasks.find(queue, pieces, self._attribute):
                 for position, value in part.found:
                     searched.add(position, value)
                 searched.end = part.end_position

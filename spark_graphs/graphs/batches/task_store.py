@@ -65,18 +65,21 @@ class TaskStore(Struct, frozen=True):
         options = WriteOptions(self.path, queue, None, None, 0.0, Compression.NONE)
         return write_fragments(rows, options, Target(self.store_id, self.priorities), routes)
 
-    def find(self, pieces: Sequence[QueuePiece], attribute: str) -> Iterator[AttributePart]:
-        """The messages that have the attribute, among those of leased pieces of one queue."""
+    def find(
+        self, queue: str, pieces: Sequence[QueuePiece], attribute: str
+    ) -> Iterator[AttributePart]:
+        """The messages that have the attribute, among those of leased pieces of the queue."""
         with importing():
             from quire.engine.reading.attribute_read import find_attribute  # most never need it
 
         files = files_at(self.path)
         with files.seen(), contextlib.closing(files.reader()) as reader:
-            yield from find_attribute(reader, [each.piece for each in pieces], attribute)
+            found = [each.piece for each in pieces]
+            yield from find_attribute(reader, queue, found, attribute)
 
-    def size_bytes(self, piece: Piece) -> int | None:
+    def size_bytes(self, queue: str, piece: Piece) -> int | None:
         """About how many bytes the messages of a leased piece have; None: it cannot be told."""
-        mean = mean_bytes(files_at(self.path), self.store_id, piece)
+        mean = mean_bytes(files_at(self.path), self.store_id, queue, piece)
         return None if mean is None else max(1, int(mean * (piece.stop - piece.start)))
 
     def check(self) -> None:
