@@ -65,8 +65,8 @@ class PlaceBytes:
         is_own = kind == LARGE and self._files.get(address) == queue
         if not is_own and not self._leases.has_place(queue, kind, address, end):
             raise PositionLost(
-                f"{kind} {address:#x}: it is not queue {queue!r}'s, or the lease on it has ended: plan"
-                " the read anew"
+                f"{kind} {address:#x}: it is not queue {queue!r}'s, or the lease on it has ended: "
+                "plan the read anew"
             )
 
     def _read_place(self, kind: str, address: int, offset: int, length: int) -> bytes | memoryview:

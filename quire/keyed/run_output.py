@@ -62,8 +62,9 @@ class RunOutput:
         hashes: tuple[int, int] = (0, LAST_HASH),
         message_bytes: int | None = None,
     ) -> None:
-        """`queue`: whose message it is to be. `hashes`: the first and the last that it is for. `message_bytes`: up to this it is no
-        file; None: what is right for one run of a transaction.
+        """`queue`: whose message it is to be. `hashes`: the first and the last that it is for.
+
+        `message_bytes`: up to this it is no file; None: what is right for one run of a transaction.
         """
         self._files = files
         self._queue = queue

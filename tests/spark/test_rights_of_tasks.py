@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -56,19 +57,17 @@ def test_a_batch_needs_what_its_queues_need(
         assert read("rows").selectExpr("sum(id)").first()[0] == LARGE * (LARGE - 1) // 2
         put_numbers(owned, "out", range(50))
         assert read("out").count() == 50
-        for refused in (
+
+        def write(rows: Any, **options: str) -> None:
+            rows.write.format("quire").options(**options).mode("append").save(url)
+
+        calls: list[Callable[[], object]] = [
             lambda: read("in").count(),
             lambda: read("secret").count(),
-            lambda: (
-                large_rows(spark).write.format("quire").option("queue", "out").mode("append")
-            ).save(url),
-            lambda: (
-                (large_rows(spark).selectExpr("payload", "'secret' as queue"))
-                .write.format("quire")
-                .mode("append")
-                .save(url)
-            ),
-        ):
+            lambda: write(large_rows(spark), queue="out"),
+            lambda: write(large_rows(spark).selectExpr("payload", "'secret' as queue")),
+        ]
+        for refused in calls:
             with pytest.raises(Exception, match=REFUSED):
                 refused()
         connection.forget(connection.check_url(url))
