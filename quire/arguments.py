@@ -268,6 +268,14 @@ def check_timeout(timeout: object) -> float:
     raise InvalidArgument(f"timeout {timeout!r:.100}: give seconds from 0 on, or a timedelta")
 
 
+def check_grace(grace: object) -> float:
+    """How long open transactions may go on."""
+    seconds = seconds_of(grace)
+    if (type(seconds) is float or type(seconds) is int) and seconds >= 0:
+        return min(seconds, FOREVER_SECONDS)
+    raise InvalidArgument(f"grace {grace!r:.100}: give seconds from 0 on, or a timedelta")
+
+
 def check_wait(timeout: object) -> float:
     """How long to wait, as a wait can take it; None waits for ever."""
     return FOREVER_SECONDS if timeout is None else check_timeout(timeout)

@@ -422,13 +422,18 @@ def _serve_others(
 ) -> None:
     with importing():
         from quire.remote import READY, notify
+        from quire.remote.server.shutdown import Shutdown
 
     server = prepare(store)
     say(f"ready: process {os.getpid()} serves {store.path} at {server.wait_started()}")
     notify(f"{READY}\nSTATUS=owns {store.path}")
+    shutdown = Shutdown(end, grace)
+    store.on_shutdown(shutdown.request)
     server.wait_until_idle(linger, end)
-    if grace and not store.failed:
-        server.drain(grace)
+    seconds = shutdown.begin()
+    if seconds and not store.failed:
+        store.note_drain()
+        server.drain(seconds, shutdown.is_over)
 
 
 def _relay_to_others(

@@ -11,6 +11,7 @@ from quire.arguments import (
     check_archive_limit,
     check_archive_url,
     check_flag,
+    check_grace,
     check_limit,
     check_message_id,
     check_name,
@@ -155,6 +156,9 @@ class AdminHandlers:
 
     def abort(self, transaction_id: int) -> None:
         self._registry.abort(check_transaction_id(transaction_id))
+
+    def shutdown(self, grace: Duration) -> None:
+        self._registry.shut_down(check_grace(grace))
 
     def checkpoint(self) -> None:
         if self._checkpointer.store_failed:

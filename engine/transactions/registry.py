@@ -16,7 +16,13 @@ from weakref import ref
 
 from quire.engine.queues.subscription import Subscription
 from quire.env.interpreter import numbers_from
-from quire.errors import QuireError, TransactionAborted, TransactionNotFound, TransactionTimeout
+from quire.errors import (
+    NotAllowed,
+    QuireError,
+    TransactionAborted,
+    TransactionNotFound,
+    TransactionTimeout,
+)
 from quire.reports.info import TransactionInfo
 from quire.writebuffer import WriteBuffer
 
@@ -100,6 +106,8 @@ class Registry:
         self.new_id = numbers_from(1)
         self.dropped: deque[OpenTransaction] = deque()
         self.is_draining = False  # no more are begun, as the store is being shut down
+        # Told by who serves the store, and closes it then: how long open ones may go on.
+        self.on_shutdown: Callable[[float], None] | None = None
 
     def __iter__(self) -> Iterator[OpenTransaction]:
         """The open transactions, the oldest first."""
@@ -161,6 +169,17 @@ class Registry:
         transaction = self.get(transaction_id)
         if transaction is None or not transaction.end_by(TransactionAborted, _ABORTED, wait=True):
             raise _not_open(transaction_id)
+
+    def shut_down(self, grace_seconds: float) -> None:
+        """Have who serves the store close it. Raises NotAllowed where nobody does."""
+        if self.on_shutdown is None:
+            raise NotAllowed(
+                "the process that owns the store is a program that uses it, and not `quire serve`: "
+                "no client may shut it down; end that program (`quire status` tells its process), "
+                "or have it close the store"
+            )
+        self.is_draining = True
+        self.on_shutdown(grace_seconds)
 
     def leave_buffer(self, before: float) -> None:
         """Have transactions that were begun before leave the write buffer."""

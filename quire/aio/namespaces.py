@@ -54,6 +54,7 @@ class AsyncAdmin(AsyncNamespace):
     transactions = awaited(Admin.transactions)
     transaction = awaited(Admin.transaction)
     abort = awaited(Admin.abort)
+    shutdown = awaited(Admin.shutdown)
     checkpoint = awaited(Admin.checkpoint)
     verify = awaited(Admin.verify)
     position_at = awaited(Admin.position_at)

@@ -52,7 +52,7 @@ class Facts(NamedTuple):
     again: bool  # twice is as once
     queues: tuple[str, ...] = ()  # arguments that name a queue, which is another one after it
     waits: bool = False  # for other clients, up to `timeout` seconds
-    of_one_owner: bool = False  # it names a transaction by a number, which the next owner lacks
+    of_one_owner: bool = False  # it is about what the next owner lacks, as a transaction's number
     held: bool = False  # what it makes may end with its client, whom the owner tells as `holder`
     long: bool = False  # handlers of signals run in it, where the owner makes it
     needs: str | None = None  # the rights that a user must have (TC2)

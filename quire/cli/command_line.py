@@ -33,7 +33,7 @@ exit status:
   0    done
   1    an error, which is one line on standard error; verify, dump: damage was found
   2    the command was typed wrongly, and nothing was done
-  3    there was nothing to do: get, move, redrive, cancel
+  3    there was nothing to do: get, move, redrive, cancel, shutdown
   75   serve: another process owns the store
   130  Ctrl-C
   141  who reads the output has gone; what was not printed was not taken

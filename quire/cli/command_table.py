@@ -18,6 +18,7 @@ from .commands import (
     queues,
     schedules,
     serving,
+    stopping,
     subscriptions,
     transactions,
     users,
@@ -53,6 +54,7 @@ SUBJECTS: Final[dict[str, tuple[tuple[ModuleType, str], ...]]] = {
     ),
     "the store": (
         (serving, "serve, status, disable, enable"),
+        (stopping, "shutdown"),
         (checking, "verify, dump, salvage, catalog, checkpoint"),
         (
             archives,

@@ -291,7 +291,7 @@ class JoinedStore(StoreObject):
 
     def make(self, row: CallRow, arguments: Mapping[str, Any]) -> Any:
         """Make a call, again if need be and if its row says that it may be."""
-        if row.facts.of_one_owner:
+        if row.facts.of_one_owner and "transaction_id" in arguments:
             check_transaction_id(arguments["transaction_id"])
 
         def make(owner: CallOwner) -> Any:

@@ -42,7 +42,7 @@ class Request(Enum):
     PUT_WITH_ID = "`put` and `put_many` with request ids"
     CREATE_QUEUE = "`create_queue` with `exist_ok=True`"
     CHANGE = "any other change: `put`, `drop_queue`, the commit of a `get` of the store, ..."
-    CHANGE_AT_OWNER = "a change of what one owner alone knows: `admin.abort`"
+    CHANGE_AT_OWNER = "a change of what one owner alone knows: `admin.abort`, `admin.shutdown`"
     GET = "`get` and `get_many` of the store until their commit, also while they wait"
     BEGIN = "`transaction`, which asks nobody"
     STEP = "a step of an open transaction: `put`, `get`, also one that waits, ..."

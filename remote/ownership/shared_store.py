@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,14 @@ class SharedStore(EmbeddedStore):
             self._maintenance.when_in_place = look
             self._server.start_in_background()
         return self._server
+
+    def on_shutdown(self, callback: Callable[[float], None] | None) -> None:
+        """Let clients with the right to it shut the store down: it is given the grace (EO1)."""
+        self._context.registry.on_shutdown = callback
+
+    def note_drain(self) -> None:
+        """No more transactions of clients are begun from now on: who asks why is told so."""
+        self._context.registry.is_draining = True
 
     def _look(self) -> None:
         """See that clients can come in, and that the shipper runs if there is an archive."""

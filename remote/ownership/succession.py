@@ -141,6 +141,10 @@ class Succession(FailOver):
         if action in (RequestAction.REPEAT, RequestAction.LOOK_UP):
             return LostCall(worst, progress, action, since)
         if action is RequestAction.NOT_FOUND:
+            if transaction_id is None:  # of the owner itself
+                raise ConnectionLost(
+                    "the owner of the store has ended, and the next one was not asked"
+                )
             raise TransactionNotFound(
                 f"transaction {transaction_id} is not open any more: the owner of the store "
                 "has ended, and its open transactions were rolled back"

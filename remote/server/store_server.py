@@ -304,11 +304,14 @@ class StoreServer:
                     self.is_closing = True  # whoever comes now is too late, and opens it again
                     return
 
-    def drain(self, seconds: float) -> None:
-        """Begin no more transactions, and let those that are open end, for so long at most."""
+    def drain(self, seconds: float, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Begin no more transactions, and let those that are open end, for so long at most.
+
+        `is_over`: whether that is to end sooner.
+        """
         self._is_draining = True
         until = time.monotonic() + seconds
-        while self._has_open() and time.monotonic() < until:
+        while self._has_open() and time.monotonic() < until and not is_over():
             time.sleep(DRAIN_LOOK_SECONDS)
 
     def _has_open(self) -> bool:

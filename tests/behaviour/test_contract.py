@@ -363,7 +363,7 @@ def messages_of_an_administrator(store: AnyStore) -> None:
     assert store.admin.switch(puts=True)["puts"]
 
 
-@covers(ADMIN, "transactions transaction abort checkpoint verify")
+@covers(ADMIN, "transactions transaction abort shutdown checkpoint verify")
 def care_of_a_store(store: AnyStore) -> None:
     """Its open transactions, its checkpoint, and what the checker finds."""
     store.create_queue("q", kind="work")
@@ -377,6 +377,8 @@ def care_of_a_store(store: AnyStore) -> None:
         txn.commit()
     with pytest.raises(TransactionNotFound):
         store.admin.transaction(found.id)
+    with pytest.raises(quire.NotAllowed):  # its owner is no `quire serve`
+        store.admin.shutdown()
     store.admin.checkpoint()
     assert store.admin.verify().ok
 

@@ -80,6 +80,7 @@ STORE: Calls = {
     "sync": (lambda s: s.sync(), CHANGE),
     "admin.transactions": (lambda s: s.admin.transactions(), LOOK),
     "admin.transaction": (lambda s: s.admin.transaction(1), LOOK),
+    "admin.shutdown": (lambda s: s.admin.shutdown(), CHANGE),
     "admin.abort": (lambda s: s.admin.abort(1), CHANGE),
     "prepared.list": (lambda s: s.prepared.list(), LOOK),
     "prepared.commit": (lambda s: s.prepared.commit("xid"), CHANGE),

@@ -14,6 +14,7 @@ __getattr__ = _late_modules(
     "queues",
     "schedules",
     "serving",
+    "stopping",
     "subscriptions",
     "transactions",
     "users",

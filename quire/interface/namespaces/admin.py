@@ -187,6 +187,20 @@ class Admin(Subject, path="admin"):
         Waits for a call that is using it right now. Raises TransactionNotFound if it is not open.
         """
 
+    @change(again=True, of_one_owner=True, needs="admin store")
+    def shutdown(self, *, grace: Duration = 0.0) -> None:
+        """Have the process that serves the store close it, as at SIGTERM, and return at once.
+
+        No more transactions are begun from now on, and those that are open may end, for `grace`
+        seconds; what is open then is rolled back. Calls outside of transactions go on until the
+        end. A further shutdown may shorten the time, and does not prolong it. Another process that
+        has the store open, or waits for it, takes over then: `switch` stops a store for all of them
+        (docs/operations.md).
+
+        Raises NotAllowed where a program owns the store that is not `quire serve`, nor calls
+        `quire.serve`: it closes the store itself. Raises InvalidArgument.
+        """
+
     @change(again=True, needs="admin store")
     def checkpoint(self) -> None:
         """Make a checkpoint now: recovery will begin here, the journal's space is given back.
