@@ -21,6 +21,8 @@ from .graph_words import explain
 from .kept_graphs import (
     ask_replay,
     awaited_markers,
+    event_time_key,
+    event_times,
     graph_names,
     graph_state_name,
     load_graph,
@@ -51,6 +53,8 @@ __all__ = [
     "ask_replay",
     "awaited_markers",
     "draw",
+    "event_time_key",
+    "event_times",
     "explain",
     "graph_names",
     "graph_state_name",

@@ -1,8 +1,8 @@
 """Graphs as the state of a store keeps them: definitions, and requests to their steps.
 
-The state `graph.<graph>` has `definition`, `pause/<step>`, `replay/<step>` and `awaits/<step>`;
-`graph.<graph>.step.<step>` has the step's own values. So every process that has the store sees it,
-whichever runs the graph.
+The state `graph.<graph>` has `definition`, `pause/<step>`, `replay/<step>`, `awaits/<step>` and
+`time/<step>/<state>`, the latest event times by queue; `graph.<graph>.step.<step>` has the step's
+own values. So every process that has the store sees it, whichever runs the graph.
 
 - What a step is told outlives the graph's run, and is seen by it soon.
 - KG2: a step is reset by one transaction, and only while nobody runs it.
@@ -134,6 +134,17 @@ def tell_awaited(store: Store, graph: str, step: str, lacking: Mapping[str, str]
         txn.set_value(graph_state_name(graph), f"awaits/{step}", data)
 
 
+def event_time_key(step: str, state: str) -> str:
+    """Return the key of the latest event times that the timers of a step's state go by."""
+    return f"time/{step}/{state}"
+
+
+def event_times(store: Store, graph: str, step: str) -> dict[str, dict[str, int]]:
+    """Return the latest event times of a step's inputs: by state and queue, in microseconds."""
+    found = _instructions(store, graph, f"time/{step}")
+    return {state: times for state, times in found.items() if isinstance(times, dict)}
+
+
 def requested_replays(store: Store, graph: str) -> dict[str, int | None]:
     """Steps whose dead letters are to be put back through them, each with how many at most."""
     found = _instructions(store, graph, "replay")
@@ -193,6 +204,8 @@ def reset_step(store: Store, graph: str, step: str, to: Start = "earliest") -> M
         with store.transaction() as txn:
             for key in store.states.items(state):
                 txn.set_value(state, key, None)
+            for key in event_times(store, graph, step):
+                txn.set_value(graph_state_name(graph), event_time_key(step, key), None)
             for name in found.states:
                 with suppress(NotFound):  # the graph was not started with it yet
                     KeyedState(store, name).clear(txn)

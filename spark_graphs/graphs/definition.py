@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from msgspec import Struct, field
 
 from quire.arguments import check_name
-from quire.callbacks import check_done, check_function
+from quire.callbacks import check_done, check_function, check_takes
 from quire.errors import InvalidArgument
 from quire.graphs import GraphDefinition, QueueDefinition, StepDefinition, sources_of
 from quire.interface.starts import Start, check_start
@@ -103,10 +103,14 @@ class Step(Struct, frozen=True):
         """Each queue that it reads, with the subscription by which it does."""
         return sources_of(graph, self.name, self.kind, self.reads)
 
-    def call(self, *values: object) -> Any:
-        """Call its function. Raises InvalidArgument where its work is not done when it returns."""
-        returned = self.function(*values)
-        check_done(f"step '{self.name}'", self.function, returned)
+    def call(self, *values: object, function: Function | None = None) -> Any:
+        """Call its function, or another one of it.
+
+        Raises InvalidArgument where its work is not done when it returns.
+        """
+        called = function or self.function
+        returned = called(*values)
+        check_done(f"step '{self.name}'", called, returned)
         return returned
 
     @property
@@ -317,6 +321,11 @@ def _check_states(step: Step) -> None:
             f"step '{step.name}' has a state '{outputs[0]}' and writes a queue of this name, and "
             "its function says by the name what is for which: call the state otherwise"
         )
+    for state in step.states:
+        if state.on_timer is not None:
+            due = ("the rows that are due", *(f"the rows of {name}" for name in names))
+            words = f"state '{state.name}': on_timer is called with {', '.join(due)}"
+            check_takes("on_timer", state.on_timer, len(due), words)
 
 
 def _check_parameters(step: Step) -> None:

@@ -61,6 +61,12 @@ def rows_in(store: Any, name: str = "totals") -> dict[Any, Any]:
     return found
 
 
+def keys_in(store: Any, name: str) -> set[Any]:
+    """The keys of a state whose key is one column."""
+    state = plain.open_state(getattr(store, "_owned", store), name)
+    return {key for batch in state.rows() for key in batch.column(0).to_pylist()}
+
+
 def tasks(monkeypatch: pytest.MonkeyPatch, by_tasks: bool) -> None:
     """Have batches read and written by tasks, as large ones are."""
     if by_tasks:

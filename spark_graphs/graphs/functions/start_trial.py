@@ -61,6 +61,7 @@ def try_out(work: StepWork) -> None:
     try:
         with analysed(work.step), quiet():
             work.called(inputs, whole(inputs), -1, lambda: values)
+            work.try_timers(inputs, lambda: values)
     except InvalidArgument:
         raise
     except Exception as error:

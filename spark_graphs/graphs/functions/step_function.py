@@ -14,9 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from quire.errors import InvalidArgument
+from quire.keyed.timer_mark import TimerMark
+from quire.libraries import pa
 from quire.libraries.late_imports import importing
 from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.graphs.batches.batch_inputs import Framed, Input, RowRange
@@ -33,6 +36,7 @@ from quire.spark_graphs.graphs.spark.error_reason import text_of
 from quire.spark_graphs.graphs.states.batch_states import BatchStates, StateChange
 from quire.spark_graphs.graphs.states.checked_changes import check_changes
 from quire.spark_graphs.graphs.states.state_rows import StateRows
+from quire.spark_graphs.graphs.step_state import StepState
 from quire.spark_graphs.limits import LOCAL_BYTES, STATE_RANGES
 from quire.spark_graphs.writing.row_sink import Routes
 
@@ -56,6 +60,8 @@ class StepResult(Struct, frozen=True):
 
     fragments: Sequence[Fragment] = ()
     changes: Sequence[StateChange] = ()
+    times: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The latest event times, by state and queue, in microseconds since 1970."""
 
 
 class StepWork:
@@ -85,7 +91,58 @@ class StepWork:
         raises, and what the function does.
         """
         by_tasks = not self._is_small(inputs)
-        found = self.called(inputs, runs, number, values, states, by_tasks=by_tasks)
+        frames = self._frames(inputs, runs, by_tasks=by_tasks)
+        found = self._call(frames, number, values, states, by_tasks=by_tasks)
+        result = self._written(found, states, by_tasks=by_tasks)
+        return replace(result, times=self._latest(frames)) if self._event_times else result
+
+    def fire(
+        self,
+        state: StepState,
+        mark: TimerMark,
+        number: int,
+        values: Callable[[], KeptValues],
+        states: BatchStates,
+    ) -> StepResult:
+        """Call the function of a state's timers with its rows that are due up to a mark."""
+        due = StateRows(state, self._spark, states.of(state), by_tasks=False).due(mark)
+        found = self._call({}, number, values, states, due=(state, due))
+        result = self._written(found, states, by_tasks=False)
+        changes = [
+            replace(each, fired=mark) if each.state == state else each for each in result.changes
+        ]
+        return replace(result, changes=changes)
+
+    def try_timers(self, inputs: Sequence[Input], values: Callable[[], KeptValues]) -> None:
+        """Call the functions of timers without rows, and plan the event times."""
+        frames = self._frames(inputs, whole(inputs), by_tasks=False)
+        for frame in frames.values():
+            frame.selectExpr(*self._event_times)
+        for state in self.step.states:
+            if state.on_timer is not None:
+                due = StateRows(state, self._spark, None, by_tasks=False).due(None)
+                self._call({}, -1, values, None, due=(state, due))
+
+    @property
+    def _event_times(self) -> list[str]:
+        """The expressions of the latest event times of an input."""
+        timed = [each for each in self.step.states if each.event_time is not None]
+        return [f"max(cast({each.event_time} as timestamp)) as `{each.name}`" for each in timed]
+
+    def _latest(self, frames: Mapping[str, DataFrame]) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for queue, frame in frames.items():
+            times = collected(frame.selectExpr(*self._event_times))
+            for name in times.schema.names:
+                (time_us,) = times.column(name).cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+                if time_us.is_valid:
+                    found.setdefault(name, {})[queue] = time_us.as_py()
+        return found
+
+    def _written(
+        self, found: Mapping[str | None, DataFrame], states: BatchStates | None, *, by_tasks: bool
+    ) -> StepResult:
+        """Have outputs and changes of states written."""
         own = {each.name: each for each in self.step.states}
         outputs = {queue: rows for queue, rows in found.items() if queue not in own}
         changed = [(own[name], rows) for name, rows in found.items() if name in own]
@@ -128,20 +185,39 @@ class StepWork:
 
         Those are by queue or by state. `states`: None: they have no rows, as it is only tried.
         """
-        by_queue = {
+        frames = self._frames(inputs, runs, by_tasks=by_tasks)
+        return self._call(frames, number, values, states, by_tasks=by_tasks)
+
+    def _frames(
+        self, inputs: Sequence[Framed], runs: Sequence[Sequence[RowRange]], *, by_tasks: bool
+    ) -> dict[str, DataFrame]:
+        return {
             each.queue: each.frame(self._spark, some, by_tasks=by_tasks)
             for each, some in zip(inputs, runs, strict=True)
         }
-        frames: list[object] = [by_queue[queue] for queue in self.step.reads]
+
+    def _call(
+        self,
+        frames: Mapping[str, DataFrame],
+        number: int,
+        values: Callable[[], KeptValues],
+        states: BatchStates | None,
+        *,
+        by_tasks: bool = False,
+        due: tuple[StepState, DataFrame] | None = None,
+    ) -> Mapping[str | None, DataFrame]:
+        """Call the step's function; `due`: or that of a state's timers, with the rows."""
+        arguments: list[object] = [frames[q] for q in self.step.reads] if due is None else [due[1]]
         for state in (*self.step.states, *self.step.tables):
             look = None if states is None else states.of(state)
-            frames.append(StateRows(state, self._spark, look, by_tasks=by_tasks))
+            arguments.append(StateRows(state, self._spark, look, by_tasks=by_tasks))
+        function = None if due is None else due[0].on_timer
         _running.values = (self.step.name, values)
         try:
             if self.step.kind == "terminal":
-                self.step.call(*frames, number)
+                self.step.call(*arguments, number)
                 return {}
-            return self.outputs(self.step.call(*frames))
+            return self.outputs(self.step.call(*arguments, function=function))
         finally:
             _running.values = None
 
@@ -245,7 +321,7 @@ def _frame(step: Step, returned: Any) -> DataFrame:
             f"step '{step.name}' returned a DataFrame that is "
             f"{'a stream' if rows.isStreaming else 'no stream'}, and the step is "
             f"{'none' if rows.isStreaming else 'one'}: make what it returns of the DataFrames that "
-            "it is given"
+            "it is arguments"
         )
     return rows
 

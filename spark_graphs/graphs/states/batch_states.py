@@ -18,14 +18,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from quire.env import Env
 from quire.errors import QuireError
 from quire.keyed import KeyedState, StateLook, WrittenRun, open_state
+from quire.keyed.timer_mark import TimerMark
 from quire.libraries import pa, pc
 from quire.spark_graphs import connection
 from quire.spark_graphs.graphs.spark.collected_rows import collected
-from quire.spark_graphs.graphs.step_state import StepState
+from quire.spark_graphs.graphs.step_state import TIMER, StepState
 from quire.spark_graphs.limits import LEASE_SECONDS
 from quire.spark_graphs.planning.lease_renewal import renewal_of
 from quire.spark_graphs.task_files.task_files import files_at
@@ -75,6 +77,7 @@ class BatchState:
 
     def __init__(self, access: StateAccess, state: StepState) -> None:
         self.state = state
+        self._task_state = replace(state, on_timer=None)  # a function of the driver's alone
         self._access = access
         self._look: StateLook = access.call(state, lambda keyed: keyed.look(LEASE_SECONDS))
         renewal_of(access.path, os.getpid()).add(self._look.lease_id)
@@ -100,6 +103,16 @@ class BatchState:
         finder = RowFinder(self._access.path, self._look, self.state.columns)
         return keys.dropna().distinct().mapInArrow(finder, schema)
 
+    def due_mark(self, until: int, limit: int) -> TimerMark | None:
+        """Return up to where the timers are that are due next, of so many rows; None: none is."""
+        return self._look.due_mark(files_at(self._access.path), until, limit)
+
+    def due_rows(self, mark: TimerMark) -> pa.Table:
+        """Return the rows whose timers are due up to the mark, and when each is."""
+        found = self._look.due_rows(files_at(self._access.path), mark)
+        rows = pa.Table.from_batches([found.rows.select(list(self.state.columns))])
+        return rows.append_column(TIMER, found.timers.cast(pa.timestamp("us", "UTC")))
+
     # Changing
 
     def write(self, rows: DataFrame, ranges: int = 0) -> StateChange:
@@ -108,10 +121,10 @@ class BatchState:
         `ranges`: tasks write it, of so many ranges of keys; 0: it is written here.
         """
         if not ranges:
-            run = written_by(self._access.path, self.state, self._look, collected(rows))
+            run = written_by(self._access.path, self._task_state, self._look, collected(rows))
             return StateChange(self._access, self.state, self._look, () if run is None else (run,))
-        tagger = RangeTagger(self.state, self._look, ranges)
-        writer = RowWriter(self._access.path, self.state, self._look, ranges)
+        tagger = RangeTagger(self._task_state, self._look, ranges)
+        writer = RowWriter(self._access.path, self._task_state, self._look, ranges)
         tagged = rows.mapInArrow(tagger, tagger.schema_of(rows.schema))
         written = tagged.repartition(ranges, tagger.column).mapInArrow(writer, WRITTEN).collect()
         return StateChange(self._access, self.state, self._look, written_of(written))
@@ -128,6 +141,7 @@ class StateChange(Struct, frozen=True):
     state: StepState
     look: StateLook
     written: Sequence[WrittenRun] = ()
+    fired: TimerMark | None = None  # the timers up to it are dealt with
 
     @property
     def size_bytes(self) -> int:
@@ -136,7 +150,7 @@ class StateChange(Struct, frozen=True):
 
     def enter(self, store: Store, txn: Transaction) -> None:
         """Put it into the batch's transaction. Raises StateConflict (YST2)."""
-        self.access.state_in(store, self.state).adopt(txn, self.look, self.written)
+        self.access.state_in(store, self.state).adopt(txn, self.look, self.written, self.fired)
 
     def discard(self) -> None:
         """Remove the files that were written for it. Raises OSError, and what the store raises."""
@@ -148,9 +162,9 @@ class StateChange(Struct, frozen=True):
 class BatchStates:
     """The states of a step, as one batch sees them. For one thread."""
 
-    def __init__(self, access: StateAccess) -> None:
+    def __init__(self, access: StateAccess, *looked: BatchState) -> None:
         self._access = access
-        self._looked: dict[str, BatchState] = {}
+        self._looked = {each.state.name: each for each in looked}
 
     def of(self, state: StepState) -> BatchState:
         """Return a state, looked at now or before (YST1)."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from quire.errors import InvalidArgument
 from quire.libraries import pa
 from quire.rows.row_input import rows_of
-from quire.spark_graphs.graphs.step_state import DELETE, TTL, StepState
+from quire.spark_graphs.graphs.step_state import DELETE, TIMER, TTL, StepState
 from quire.spark_graphs.pyspark_features import to_arrow_schema
 
 from .state_tasks import plain_rows
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _GIVE: Final = {
     DELETE: "a boolean: true deletes the row of the key",
     TTL: "a number: seconds until the row is gone",
+    TIMER: "a timestamp: when the row is due",
 }
 
 
@@ -36,6 +37,11 @@ def check_changes(state: StepState, schema: StructType) -> None:
             raise InvalidArgument(
                 f"{found}: the column {name!r} is {arrow.field(name).type}: give {words}"
             )
+    if TIMER in arrow.names and state.on_timer is None:
+        raise InvalidArgument(
+            f"{found}: the column {TIMER!r} sets timers, for which the state has no function: give "
+            "keyed(..., on_timer=...)"
+        )
     empty = pa.Table.from_arrays([pa.nulls(0, each.type) for each in arrow], schema=arrow)
     try:
         rows_of(state.schema, plain_rows(empty))
@@ -46,4 +52,6 @@ def check_changes(state: StepState, schema: StructType) -> None:
 def _fits(name: str, type_: pa.DataType) -> bool:
     if name == DELETE:
         return bool(pa.types.is_boolean(type_))
+    if name == TIMER:
+        return bool(pa.types.is_timestamp(type_) and type_.tz is not None)
     return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))

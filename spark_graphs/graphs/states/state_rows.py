@@ -8,14 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from quire.definitions.row_schema import schema_of_words, words_of
 from quire.errors import InvalidArgument
+from quire.keyed.timer_mark import TimerMark
 from quire.libraries import pa
 from quire.libraries.late_imports import importing
 from quire.spark_graphs.graphs.spark.local_rows import local_frame
-from quire.spark_graphs.graphs.step_state import StepState
+from quire.spark_graphs.graphs.step_state import TIMER, StepState
 from quire.spark_graphs.writing.row_sink import check_fit
 
 from .batch_states import BatchState
@@ -64,6 +65,15 @@ class StateRows:
         else:
             found = self._looked.find(keys)
         return local_frame(self._spark, pa.Table.from_batches([found]), self.schema)
+
+    def due(self, mark: TimerMark | None) -> DataFrame:
+        """Return the rows whose timers are due up to the mark, with `_timer`; None: no rows."""
+        schema = StructType([*self.schema.fields, StructField(TIMER, TimestampType())])
+        if mark is None or self._looked is None:
+            rows = pa.table([], schema=pa.schema([]))
+        else:
+            rows = self._looked.due_rows(mark)
+        return local_frame(self._spark, rows, schema)
 
     def _keys(self, of: DataFrame) -> DataFrame:
         with importing():

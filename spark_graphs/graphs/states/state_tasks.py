@@ -18,7 +18,7 @@ from quire.errors import InvalidArgument
 from quire.keyed import StateLook, WrittenRun
 from quire.libraries import np, pa, pc
 from quire.spark_graphs.graphs.batches.task_store import RowRefused, trouble
-from quire.spark_graphs.graphs.step_state import DELETE, OWN_COLUMNS, TTL, StepState
+from quire.spark_graphs.graphs.step_state import DELETE, OWN_COLUMNS, TIMER, TTL, StepState
 from quire.spark_graphs.task_files.task_files import files_at
 
 WRITTEN: Final = "runs binary"
@@ -105,15 +105,14 @@ def written_by(
     try:
         with trouble(), files.seen():
             _check_keys(state, rows)
-            expires = _expires(rows, look.now_us)
-            puts, deletes = plain_rows(rows), ()
+            kept, deletes = rows, ()
             if DELETE in rows.schema.names:
                 gone = pc.fill_null(rows.column(DELETE), False)
-                kept = pc.invert(gone)
-                deletes = puts.filter(gone).select(list(state.key))
-                puts = puts.filter(kept)
-                expires = None if expires is None else expires.filter(kept.combine_chunks())
-            return look.write(files, puts, deletes, number, ranges, expires)
+                deletes = rows.filter(gone).select(list(state.key))
+                kept = rows.filter(pc.invert(gone))
+            expires = _expires(kept, look.now_us)
+            timers = kept.column(TIMER) if TIMER in kept.schema.names else None
+            return look.write(files, plain_rows(kept), deletes, number, ranges, expires, timers)
     except InvalidArgument as error:
         raise _refused(state, error) from error
 

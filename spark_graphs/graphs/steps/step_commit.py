@@ -60,6 +60,7 @@ class StepCommit(Struct):
     values_name: str = ""
     env: Env = field(default_factory=OsEnv)
     changes: Sequence[StateChange] = ()  # of keyed states
+    settings: Mapping[tuple[str, str], bytes] = field(default_factory=dict)  # by state and key
     may_have_committed: bool = False  # the answer to an attempt was lost
     _is_found: bool = False  # one of its attempts took effect, as the store tells (YSC3)
 
@@ -178,5 +179,7 @@ class StepCommit(Struct):
             self.values.write(txn, self.values_name)
         for change in self.changes:
             change.enter(store, txn)
+        for (name, key), data in self.settings.items():
+            txn.set_value(name, key, data)
         for key, version in self.records.items():
             txn.enter(key, version)

@@ -23,7 +23,17 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from quire.env.interpreter import Lock
 from quire.errors import QueueFull, QuireError, StateConflict, StepFailed, StoreFailed
-from quire.graphs import awaited_markers, pause_itself, paused_steps, step_state_name, tell_awaited
+from quire.graphs import (
+    awaited_markers,
+    graph_state_name,
+    pause_itself,
+    paused_steps,
+    step_state_name,
+    tell_awaited,
+)
+from quire.keyed.format import NEVER as _NO_TIMER
+from quire.keyed.limits import DUE_ROWS
+from quire.keyed.timer_mark import TimerMark
 from quire.libraries import pa
 from quire.libraries.late_imports import importing
 from quire.spark_graphs import connection
@@ -55,7 +65,7 @@ from quire.spark_graphs.graphs.functions.step_function import (
 from quire.spark_graphs.graphs.schemas import Schemas
 from quire.spark_graphs.graphs.spark.error_reason import text_of
 from quire.spark_graphs.graphs.spark.session import described, has_ended, quiet
-from quire.spark_graphs.graphs.states.batch_states import BatchStates, StateAccess
+from quire.spark_graphs.graphs.states.batch_states import BatchState, BatchStates, StateAccess
 from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.limits import (
     ATTEMPTS_BEFORE_TELLING,
@@ -66,6 +76,7 @@ from quire.spark_graphs.limits import (
 
 from .step_commit import StepCommit, WaitForRoom, ledger_key
 from .step_life import RunArguments, StepLife
+from .step_timers import StepTimers
 
 if TYPE_CHECKING:
     from quire.interface.store import Store
@@ -98,6 +109,7 @@ class StepRunner(StepLife):
         self._values: KeptValues | None = None
         self._access = StateAccess(self.path, self._env)
         self._states: BatchStates | None = None  # of the batch at hand
+        self._timers = StepTimers(self.graph, self.step, self._env)
         self._lacking: dict[str, str] | None = None  # as the store knows it, where that is known
         self._awaited: set[str] = set()  # the sources that tell when there is something
         self._is_broken = False  # it has paused by itself, which the store knows
@@ -145,7 +157,7 @@ class StepRunner(StepLife):
             self._notify()
         elif awaited is None:
             self._await_messages()
-            self._rest(Phase.IDLE, None)
+            self._rest(Phase.IDLE, self._timers.seconds_left)
         elif awaited.is_complete:
             self._rest(Phase.ALIGNING, MARKER_PAUSE_SECONDS)
 
@@ -157,6 +169,8 @@ class StepRunner(StepLife):
 
         Raises what prevents it.
         """
+        if self._timers.states and self._fire():
+            return True
         batch = self._call(self._plan)
         if self.step.marker is not None:
             self._tell_awaited()
@@ -165,6 +179,47 @@ class StepRunner(StepLife):
         self._begun = self._env.monotonic()
         self._do(batch)
         return True
+
+    def _fire(self) -> bool:
+        """Have the timers fire that are due, of one state at a time; False: there are none."""
+        if self._known is None:
+            self._known = self._call(self._look)
+        for state, until in self._timers.to_look_into():
+            looked = BatchState(self._access, state)
+            try:
+                mark = looked.due_mark(until, min(self.step.limit.messages, DUE_ROWS))
+                if mark is not None:
+                    self._do_due(looked, mark)
+                    return True
+                later = looked.due_mark(_NO_TIMER - 1, 1)
+                self._timers.found_none(state, None if later is None else later.time)
+            finally:
+                looked.close()
+        return False
+
+    def _do_due(self, looked: BatchState, mark: TimerMark) -> None:
+        """A batch of rows that are due, in the place of messages."""
+        assert self._known is not None
+        last, positions = self._known
+        began, number = self._env.monotonic(), last + 1
+        self.tally.phase = Phase.RUNNING
+        if self._values is not None:
+            self._values.forget_changes()
+        self._states = BatchStates(self._access, looked)
+        batch = Batch(positions, positions, (), self._created_us, None)
+        try:
+            with described(self._spark, self.graph, self.step.name, number), quiet():
+                result = self._work.fire(looked.state, mark, number, self.values, self._states)
+            self._commit(batch, number, result, [], began)
+        except StateConflict as conflict:
+            self._look_again(conflict)
+        finally:
+            self._let_go()
+
+    def _look_again(self, conflict: StateConflict) -> None:
+        """Somebody else has changed a state: the batch is run again."""
+        _log.info("graph %s, step %s: %s", self.graph, self.step.name, conflict)
+        self._known = None
 
     def _rest(self, phase: Phase, seconds: float | None) -> None:
         self._set(phase)
@@ -222,6 +277,7 @@ class StepRunner(StepLife):
         """
         last = store.integration.ledger(self._key)
         self._values = None
+        self._timers.load(store)
         positions = standing(store, dict.fromkeys(self._sources, self.subscription))
         self.tally.number = last
         return -1 if last is None else last, positions
@@ -285,9 +341,8 @@ class StepRunner(StepLife):
                 self._poison.committed([each.count for each in batch.inputs], poison)
         except Smaller as smaller:
             self._planner.narrow(smaller.messages)
-        except StateConflict as conflict:  # somebody else has changed a state: once more
-            _log.info("graph %s, step %s: %s", self.graph, self.step.name, conflict)
-            self._known = None
+        except StateConflict as conflict:
+            self._look_again(conflict)
         finally:
             self._let_go()
             release(self.path, batch)
@@ -464,6 +519,7 @@ class StepRunner(StepLife):
         began: float,
     ) -> bool:
         """Commit a batch; False: it was not done by this."""
+        settings = self._timers.settings(result.times)
         commit = StepCommit(
             self.path,
             {self._key: number},
@@ -475,6 +531,7 @@ class StepRunner(StepLife):
             step_state_name(self.graph, self.step.name),
             self._env,
             result.changes,
+            {(graph_state_name(self.graph), key): data for key, data in settings.items()},
         )
         try:
             is_done = commit.commit_with_room(self._remaining_wait())
@@ -487,6 +544,7 @@ class StepRunner(StepLife):
             return False
         if self._values is not None:
             self._values.committed()
+        self._timers.committed(result.times)
         # After a lost answer they are read from the store again (YRN2).
         self._known = None if commit.may_have_committed else (number, dict(batch.ends))
         self._failures = {}
