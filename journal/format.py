@@ -55,7 +55,8 @@ Record: starts at a multiple of 8; zero-padded to the next one.
          8     8  sequence       the caller's
         16     -  bytes
 
-GENERATION record: the first record of the first group that an open writes; `sequence` is 0.
+GENERATION record: the first record of the first group that an open writes, and the only one of the
+first group of a segment that was begun before the last one was full; `sequence` is 0.
 
     offset  size  field
         16     8  generation     the same as the group's

@@ -155,8 +155,7 @@ class Journal:
         self._write = self._file.write
         self._refusal: QuireError | None = None
         try:
-            record = GENERATION_BODY.pack(generation, self._env.now_us())
-            self.write_group([pack_record(KIND_GENERATION, 0, record)], relieving=True)
+            self.write_group([self._generation_record()], relieving=True)
             with suppress(ResourceExhausted):  # then it comes before the next group that needs it
                 segments.keep_back()
         except BaseException:
@@ -420,6 +419,30 @@ class Journal:
         """Remove spare files that are not kept back: the disk is full. Whether there were any."""
         with self._failing("removing spare segments"):
             return self._segments.drop_spares()
+
+    def begin_segment(self) -> None:
+        """Go on in a new segment that has the least space, so that the current one can go.
+
+        Nothing is done where that has no more. Serialised with `write_group`. Raises DiskFull with
+        nothing changed but what was ready, StoreFailed.
+        """
+        least = self._segments.least_space
+        if self._segments.ready_space > least or self._capacity > least:
+            with self._failing("making the next segment", may_refuse=True):
+                self._segments.renew_next()
+        if self._capacity > least:
+            self._advance(self._page_size, relieving=False)
+            self.write_group([self._generation_record()], relieving=True)
+
+    def shrink_spares(self) -> None:
+        """Keep no spare file but those that are kept back, and these small. Raises DiskFull."""
+        with self._failing("removing spare segments", may_refuse=True):
+            self._segments.shrink_spares()
+
+    def _generation_record(self) -> bytes:
+        """The journal's own record, which says that a generation goes on."""
+        body = GENERATION_BODY.pack(self.generation, self._env.now_us())
+        return pack_record(KIND_GENERATION, 0, body)
 
     def release(self, before_lsn: int, keep: Collection[int] = ()) -> list[int]:
         """Recycle or remove segments wholly below an LSN, but for pinned ones and some to `keep`.

@@ -128,6 +128,17 @@ class SegmentSet:
         return bool(self.ready or self._spares)
 
     @property
+    def least_space(self) -> int:
+        """The space that a new journal's first segment has."""
+        return first_capacity(self._geometry)
+
+    @property
+    def ready_space(self) -> int:
+        """The most space of a segment that is ready; 0: none is."""
+        with self._lock:
+            return max((self._capacity[number] for number in self.ready), default=0)
+
+    @property
     def capacity(self) -> int:
         """The space of the current segment."""
         return self._capacity[self._current]
@@ -246,6 +257,42 @@ class SegmentSet:
             for made in kept:
                 insort(self._spares, made)
         return gone
+
+    def renew_next(self) -> None:
+        """Have the next segment ready with the least space, whatever was ready.
+
+        No group is written meanwhile. DiskFull: none is ready.
+        """
+        least, number = first_capacity(self._geometry), self._current + 1
+        with self._making:
+            self._drop_ready()
+            capacity = self._make(number, self._new_spare(least), least, least)
+            with self._lock:
+                self.ready.add(number)
+                self._capacity[number] = capacity
+
+    def _drop_ready(self) -> None:
+        """Remove the ready segments, from the newest down, so that no crash leaves a gap (G1)."""
+        with self._lock:
+            gone = sorted(self.ready, reverse=True)
+            self.ready.clear()
+            for number in gone:
+                del self._capacity[number]
+        for number in gone:
+            with suppress(ResourceExhausted):  # the next one takes its name
+                self._env.remove(self._directory.path_of(number))
+                self._directory.sync()
+
+    def shrink_spares(self) -> None:
+        """Keep only the spares of G6, each with the least space. DiskFull: some have more."""
+        least = first_capacity(self._geometry)
+        with self._making:
+            while sum(spare.capacity <= least for spare in self._spares) < self._kept_back:
+                spare = self._new_spare(least)
+                with self._lock:
+                    insort(self._spares, spare)
+            self._directory.sync()
+        self.drop_spares()
 
     def drop_spares(self) -> bool:
         """Remove the spares that are for everybody; whether there were any."""

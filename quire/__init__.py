@@ -166,6 +166,7 @@ if TYPE_CHECKING:
     from quire.opening import serve as serve
     from quire.repeated_transactions import run_transaction as run_transaction
     from quire.reports.info import CatalogItem as CatalogItem
+    from quire.reports.info import CompactReport as CompactReport
     from quire.reports.info import Description as Description
     from quire.reports.info import Lease as Lease
     from quire.reports.info import ListenerInfo as ListenerInfo
@@ -338,6 +339,7 @@ else:
         "quire.repeated_transactions": ("run_transaction",),
         "quire.reports.info": (
             "CatalogItem",
+            "CompactReport",
             "Description",
             "Lease",
             "ListenerInfo",

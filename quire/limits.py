@@ -312,6 +312,8 @@ FIRST_SEGMENT_BYTES = 128 << 10
 FIRST_SEGMENT_PAGES = 8
 # Released segments that wait for their next use; the rest is removed.
 MAX_SPARES = 2
+# Checkpoints that a compaction makes at most, each of which moves some of what is at a file's end.
+COMPACT_ROUNDS = 64
 # A group is gathered in a buffer that begins with the first of these and is kept up to the second;
 # larger groups get one of their own, given back after.
 FIRST_BUFFER_BYTES = 1 << 16

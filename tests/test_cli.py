@@ -310,6 +310,8 @@ def test_status_verify_and_checkpoint(quire: Terminal) -> None:
     line = quire("verify", "--contents").splitlines()[0]
     assert re.fullmatch(r"record \d+, state [0-9a-f]{32}, contents [0-9a-f]{32}", line)
     assert quire("checkpoint") == ""
+    assert quire("compact").splitlines()[-1].endswith("bytes given back")
+    assert json.loads(quire("compact", "--json"))["after"]["journal"] > 0
 
 
 def test_verify_reports_damage(quire: Terminal) -> None:

@@ -138,11 +138,14 @@ class KeptBack:
             with suppress(ResourceExhausted):  # then nothing is admitted before there is room
                 self._grow()
 
-    def settle(self) -> None:
-        """Cut spares that are too large. Nothing is committed meanwhile, and then counted anew."""
+    def settle(self, most_times: int = SPARE_MOST_TIMES) -> None:
+        """Cut spares that are too large. Nothing is committed meanwhile, and then counted anew.
+
+        `most_times`: by how much they may be too large.
+        """
         with self._lock:
             target_bytes = 2 * self._target()
-            if self.bytes > SPARE_MOST_TIMES * target_bytes:
+            if self.bytes > most_times * target_bytes:
                 cut_spares(self._env, self._directory, target_bytes)
                 self.bytes = target_bytes
         self._state.coming.count_anew()

@@ -25,6 +25,7 @@ from quire.arguments import (
 from quire.calls.signal_safety import allow_reentry
 from quire.definitions.queue_types import type_named
 from quire.engine.checkpoints.checkpoint import Checkpointer
+from quire.engine.checkpoints.compaction import compact
 from quire.engine.checkpoints.store_files import Opened
 from quire.engine.commits.definitions import Definitions
 from quire.engine.inspection.explaining import Explainer
@@ -46,6 +47,7 @@ from quire.reports.explanation import Explanation
 from quire.reports.info import (
     ArchiveInfo,
     CatalogItem,
+    CompactReport,
     QueueInfo,
     QueueRecord,
     Report,
@@ -164,6 +166,9 @@ class AdminHandlers:
         if self._checkpointer.store_failed:
             raise StoreFailed("the store has failed: close it and open it again to recover")
         self._checkpointer.run()
+
+    def compact(self) -> CompactReport:
+        return compact(self._opened, self._context.sequencer, self._checkpointer)
 
     def verify(self, contents: bool) -> Report:
         check_flag("contents", contents)

@@ -56,6 +56,7 @@ class AsyncAdmin(AsyncNamespace):
     abort = awaited(Admin.abort)
     shutdown = awaited(Admin.shutdown)
     checkpoint = awaited(Admin.checkpoint)
+    compact = awaited(Admin.compact)
     verify = awaited(Admin.verify)
     position_at = awaited(Admin.position_at)
     explain = awaited(Admin.explain)

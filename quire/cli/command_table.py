@@ -55,7 +55,7 @@ SUBJECTS: Final[dict[str, tuple[tuple[ModuleType, str], ...]]] = {
     "the store": (
         (serving, "serve, status, disable, enable"),
         (stopping, "shutdown"),
-        (checking, "verify, dump, salvage, catalog, checkpoint"),
+        (checking, "verify, dump, salvage, catalog, checkpoint, compact"),
         (
             archives,
             "archive set, archive show, archive off, archive ship, backup, backups, restore",

@@ -298,6 +298,21 @@ class ShippingState(Struct, frozen=True):
     gap: bool  # records before one up to `number` were not shipped, and no base has these yet
 
 
+class CompactReport(Struct, frozen=True):
+    """The outcome of `compact`: bytes of the disk before and after, by what has them.
+
+    "journal", "data" (files), "checkpoint" (what is kept back for those of a full disk).
+    """
+
+    before: dict[str, int]
+    after: dict[str, int]
+
+    @property
+    def freed_bytes(self) -> int:
+        """The bytes that were given back; less than 0 where others put more meanwhile."""
+        return sum(self.before.values()) - sum(self.after.values())
+
+
 class Report(Struct, frozen=True):
     """The findings of `verify`: damage, and warnings, which need not be damage.
 

@@ -363,7 +363,7 @@ def messages_of_an_administrator(store: AnyStore) -> None:
     assert store.admin.switch(puts=True)["puts"]
 
 
-@covers(ADMIN, "transactions transaction abort shutdown checkpoint verify")
+@covers(ADMIN, "transactions transaction abort shutdown checkpoint compact verify")
 def care_of_a_store(store: AnyStore) -> None:
     """Its open transactions, its checkpoint, and what the checker finds."""
     store.create_queue("q", kind="work")
@@ -380,6 +380,8 @@ def care_of_a_store(store: AnyStore) -> None:
     with pytest.raises(quire.NotAllowed):  # its owner is no `quire serve`
         store.admin.shutdown()
     store.admin.checkpoint()
+    report = store.admin.compact()
+    assert report.freed_bytes == sum(report.before.values()) - sum(report.after.values())
     assert store.admin.verify().ok
 
 

@@ -612,6 +612,7 @@ class Runner:
             self.drop: 1,
             self.adopt: 2,
             self.checkpoint: 4,
+            self.compact: 1,
             self.reopen: 1,
         }
         if self.lazy:
@@ -908,6 +909,9 @@ class Runner:
             self.store.admin.checkpoint()
         finally:
             self.env.before_call = None
+
+    def compact(self) -> None:
+        self.store.admin.compact()
 
     def step_beside(self, call: Call) -> None:
         # The size of the data file is changed under a lock that a commit may need.

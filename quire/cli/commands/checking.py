@@ -7,7 +7,7 @@ import json
 from typing import Final
 
 from quire.cli.command import JSON, Command, ExitStatus, argument
-from quire.cli.opened_store import calling, seen
+from quire.cli.opened_store import calling, opened, seen
 from quire.cli.printing import fields_of, print_json, print_listing
 from quire.cli.typed_values import count, place
 from quire.libraries.late_imports import importing
@@ -92,6 +92,17 @@ def _salvage(options: argparse.Namespace) -> int:
     return ExitStatus.DONE if report.is_complete else ExitStatus.ERROR
 
 
+def _compact(options: argparse.Namespace) -> None:
+    with opened(options) as store:
+        report = store.admin.compact()
+    if options.json:
+        print_json({**fields_of(report), "freed_bytes": report.freed_bytes})
+        return
+    for name, before in report.before.items():
+        print(f"{name}: {before:,} bytes before, {report.after[name]:,} after")
+    print(f"{report.freed_bytes:,} bytes given back")
+
+
 COMMANDS: Final = (
     Command(
         "verify",
@@ -148,5 +159,14 @@ COMMANDS: Final = (
         "write a checkpoint now; the store does so by itself",
         calling("admin.checkpoint"),
         calls=("admin.checkpoint",),
+    ),
+    Command(
+        "compact",
+        "give the disk back what the store keeps to go on with",
+        _compact,
+        (JSON,),
+        "Programs go on meanwhile. It says how many bytes there were before and after, and is for\n"
+        "a store that is to be small from now on: the journal takes its space again with use.",
+        calls=("admin.compact",),
     ),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from quire.reports import explanation
 from quire.reports.info import (
     ArchiveInfo,
     CatalogItem,
+    CompactReport,
     QueueInfo,
     QueueRecord,
     Report,
@@ -206,6 +207,17 @@ class Admin(Subject, path="admin"):
         """Make a checkpoint now: recovery will begin here, the journal's space is given back.
 
         Checkpoints are made by themselves; nobody has to ask. Raises StoreFailed, DiskFull.
+        """
+
+    @change(again=True, needs="admin store")
+    def compact(self) -> CompactReport:
+        """Give the disk back what the store keeps to go on with; the bytes before and after.
+
+        It makes a checkpoint, goes on in a small segment of the journal, removes the spare ones,
+        and moves what lies at the end of mostly free data files down, so that they are cut. What
+        is kept back for a full disk stays. Commits go on meanwhile. The journal takes its space
+        again as it is used: so it is for a store that is to be small, or idle, from now on.
+        Raises StoreFailed, DiskFull.
         """
 
     @look(long=True, needs="admin store")
