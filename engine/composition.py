@@ -59,8 +59,9 @@ def compose(opened: Opened) -> Parts:
     env, options, journal, state = opened.env, opened.options, opened.journal, opened.state
     places, layout = opened.places, opened.layout
     sequencer = Sequencer(
-        journal, opened.recovered.number, lambda: checkpointer.relieve(), has_gil=has_gil()
-    )
+        journal, opened.recovered.number, lambda: checkpointer.relieve(), has_gil=has_gil(),
+        timed=None if opened.times is None else opened.times.commit.timed,
+    )  # fmt: skip
     places.unshipped.follow(lambda: ShippedPosition(journal.end_lsn, sequencer.number))
     adoptions = Adoptions(env, layout.ltds, opened.store_id, places)
     committer = Committer(opened, sequencer, adoptions, lambda: maintenance.after_commit())

@@ -52,6 +52,7 @@ class Options(Struct, frozen=True):
     ltds_compression: str | None = None  # of large transactions' files: "zstd" or "lz4"
     commit_timeout: float = limits.DEFAULT_COMMIT_TIMEOUT
     call_timeout: float = limits.DEFAULT_CALL_TIMEOUT  # of a process that joins
+    timings: bool = False  # how long commits and syncs take is counted: see `call_times`
     strategy: str = "reserve-mode"  # see `quire.engine.strategies`
     network_file_system: bool = False  # a store on one is only warned of
 

@@ -107,6 +107,8 @@ class Hooks(NamedTuple):
     after_sync: Callable[[], None] = _nothing
     # Called with the path of each next segment, before anything is written there.
     before_segment: Callable[[str], None] = _nothing
+    # Given each call that makes a group durable; returns the one to be made in its place.
+    timed: Callable[[Callable[..., None]], Callable[..., None]] = lambda call: call
 
 
 NO_HOOKS: Final = Hooks()
@@ -151,8 +153,7 @@ class Journal:
         self._limit_lsn = 0  # no group goes further in the segment
         self._left = -1  # bytes that are admitted, as `write_group` counts; below 0: to be asked
         self._most_counted = GROWTH_TIMES * self._page_size  # of a group of one page
-        self._file: File = segments.open_current()
-        self._write = self._file.write
+        self._use(segments.open_current())
         self._refusal: QuireError | None = None
         try:
             self.write_group([self._generation_record()], relieving=True)
@@ -280,7 +281,7 @@ class Journal:
             try:
                 write(lsn - self._base, group)
                 if not self._file.direct:
-                    self._file.sync()
+                    self._sync()
             except BaseException as error:
                 self._group_failed(error, lsn, group)
                 raise
@@ -334,7 +335,7 @@ class Journal:
 
     def _sync_unsynced(self) -> None:
         try:
-            self._file.sync()
+            self._sync()
             self.unsynced_bytes = 0
             self._hooks.after_sync()
         except BaseException as error:
@@ -357,6 +358,13 @@ class Journal:
             self._fill_up(end)
         pack_records(buffer, records)
         return buffer, end, len(records)
+
+    def _use(self, file: File) -> None:
+        """Write to the current segment's file."""
+        timed = self._hooks.timed
+        self._file: File = file
+        self._write = timed(file.write) if file.direct else file.write
+        self._sync = timed(file.sync)
 
     def _take_buffer(self, room: int) -> None:
         """Use a new buffer, which is all zeros."""
@@ -623,8 +631,7 @@ class Journal:
             self._segment_from = self.end_lsn
             self._capacity = self._segments.capacity
             self._file.close()
-            self._file = file
-            self._write = file.write
+            self._use(file)
             # Read by other threads: in between, what is in the segment is too low, not too high.
             self._base += self._segment_bytes
             self.end_lsn = self._base + self._page_size

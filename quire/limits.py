@@ -557,6 +557,11 @@ CLAIM_SECONDS = HAND_OVER_SECONDS
 # How often the store looks for what is over its time, in seconds.
 INTERVAL_SECONDS = 0.5
 
+# Counts of times, by powers of two of microseconds: the last but one ends at 8.4 s.
+TIME_COUNTS = 25
+# Counts of groups by their size, by powers of two: the last one is of more than 1024 changes.
+SIZE_COUNTS = 12
+
 # How much more free space than its mark ends a warning: a sixteenth of the mark.
 FREE_MARGIN_PART = 16
 

@@ -57,6 +57,8 @@ class Checkpointer:
         self.last_lsn = opened.checkpoint_lsn
         self.count = 0
         self.moved_bytes = 0
+        self.last_us = 0  # when the last one of this opening was made; 0: there was none
+        self.last_seconds = 0.0  # that it took
 
     def run(self, *, waits: bool = True, lets_go: bool = False) -> None:
         """Make a checkpoint of the present state.
@@ -104,6 +106,8 @@ class Checkpointer:
 
         `lets_go`: of all that waits to be shipped (US4).
         """
+        env = self._opened.env
+        begin = env.monotonic()
         with self._sequencer.fail_stop("a checkpoint"):
             self._opened.check_place()
         snapshot = self._sequencer.exclusive(lambda: self._take(lets_go=lets_go))
@@ -128,6 +132,7 @@ class Checkpointer:
         self._places.hand_back()
         self.last_lsn = snapshot.lsn
         self.count += 1
+        self.last_us, self.last_seconds = env.now_us(), env.monotonic() - begin
         self.moved_bytes += mover.moved_bytes
         with self._sequencer.fail_stop("removing an old checkpoint"):
             segment_bytes = self._opened.settings["segment_bytes"]

@@ -29,11 +29,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from quire.engine.commits import call_times
 from quire.engine.layout import KNOWN_NAMES, Layout, no_store
 from quire.engine.live_state.engine_state import EngineState
 from quire.engine.options import FIXED, Options, check_fixed
@@ -67,6 +68,9 @@ from .recovery import RecoveredRecords, new_state, replay, restore, uncollected
 from .snapshot import Snapshot
 from .spare_space import KeptBack
 
+if TYPE_CHECKING:
+    from quire.engine.commits.call_times import StoreTimes
+
 
 class OpenRequest(NamedTuple):
     """The arguments of an opening."""
@@ -94,6 +98,9 @@ class Opened(Struct, frozen=True):
     kept_back: KeptBack
     checkpoint_lsn: int
     recovered: RecoveredRecords
+    times: StoreTimes | None
+    opened_us: int
+    recovery_seconds: float
 
     def check_place(self) -> None:
         """Raises StoreFailed where the store is not this process's any more (OD4)."""
@@ -295,6 +302,7 @@ def _recover(ownership: Ownership, layout: Layout, request: OpenRequest, lsn: in
     check_fixed({name: getattr(request.options, name) for name in request.explicit}, settings)
     fixed: dict[str, Any] = {name: settings[name] for name in FIXED}
     options = replace(request.options, **fixed)
+    begin, times = env.monotonic(), None
     with ExitStack() as opening:
         data = open_data_files(env, layout, options, checkpoint.store_id)
         opening.callback(data.close)
@@ -312,6 +320,9 @@ def _recover(ownership: Ownership, layout: Layout, request: OpenRequest, lsn: in
             return kept_back.admit()
 
         hooks = Hooks(admit, places.hold, places.settle, ownership.go_on_to)
+        if options.timings:
+            times = call_times.StoreTimes.of(env.monotonic)
+            hooks = hooks._replace(timed=times.sync.timed)
         journal, recovered = replay(env, layout.journal, checkpoint, state, hooks)
         opening.callback(journal.close)
         end = ShippedPosition(journal.last_lsn, recovered.number)
@@ -335,5 +346,6 @@ def _recover(ownership: Ownership, layout: Layout, request: OpenRequest, lsn: in
     return Opened(
         env=env, layout=layout, options=options, settings=settings, store_id=checkpoint.store_id,
         ownership=ownership, journal=journal, state=state, places=places, reader=reader,
-        kept_back=kept_back, checkpoint_lsn=lsn, recovered=recovered,
+        kept_back=kept_back, checkpoint_lsn=lsn, recovered=recovered, times=times,
+        opened_us=env.now_us(), recovery_seconds=env.monotonic() - begin,
     )  # fmt: skip

@@ -50,9 +50,12 @@ from quire.errors import (
     XidExists,
 )
 from quire.journal import Journal, WholeRecord, padded_bytes
-from quire.limits import GATHERED_CHANGES, GROUP_BYTES
+from quire.limits import GATHERED_CHANGES, GROUP_BYTES, SIZE_COUNTS
 
 R = TypeVar("R")
+
+
+Submit = Callable[["Change"], None]
 
 
 class Change(Protocol):
@@ -133,9 +136,10 @@ class Sequencer:
         number: int = 0,
         relieve: Callable[[], None] = lambda: None,
         has_gil: bool = True,
+        timed: Callable[[Submit], Submit] | None = None,
     ) -> None:
         """`number`: how many records the store had before (see `number`); `relieve`: see C11;
-        `has_gil`: see C13."""
+        `has_gil`: see C13; `timed`: what to make of `submit`."""
         self._journal = journal
         self._number = number
         self._write = journal.write_group
@@ -149,7 +153,10 @@ class Sequencer:
             self._gathering[0] = _Gathering(iter(()))  # which is no thread's number
         self._alone = 0  # changes that were their group
         self._groups = self._grouped = 0  # the others
+        self._sizes = [0] * SIZE_COUNTS  # of those, by powers of two
         self._relieve = relieve
+        if timed is not None:
+            vars(self)["submit"] = timed(self.submit)
 
     @property
     def number(self) -> int:
@@ -168,6 +175,12 @@ class Sequencer:
     def changes(self) -> int:
         """How many were written."""
         return self._alone + self._grouped
+
+    @property
+    def groups_by_size(self) -> list[int]:
+        """How many were written, number n of up to 2**n changes; the last: of more."""
+        alone, *others = self._sizes
+        return [alone + self._alone, *others]
 
     def submit(self, change: Change) -> None:
         """Return when the change is durable and applied; raise what refused it."""
@@ -413,6 +426,7 @@ class Sequencer:
                 address = self._journal.write_group(records, relieving=True)
             self._groups += 1
             self._grouped += len(placed)
+            self._sizes[min((len(placed) - 1).bit_length(), SIZE_COUNTS - 1)] += 1
             written = True
             for change in placed:
                 change.applied = True

@@ -26,6 +26,11 @@ def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[s
         "queues": [
             to_builtins(queue.info(dropped(context, queue))) for queue in context.state.by_name()
         ],
+        "subscriptions": [
+            to_builtins(queue.subscription_info(subscription))
+            for queue in context.state.by_name()
+            for subscription in queue.readers()
+        ],
         "transactions": [
             {**to_builtins(info), "queues": list(info.queues), "sources": list(info.sources)}
             for info in context.registry.infos()
@@ -34,6 +39,14 @@ def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[s
         "write_buffer_bytes": context.write_buffers.total_bytes,
         "commits": context.sequencer.changes,
         "groups": context.sequencer.groups,
+        "groups_by_size": context.sequencer.groups_by_size,
+        "times": _times(opened),
+        "failed": checkpointer.store_failed,
+        "opening": {
+            "number": journal.generation >> 32,  # of all that the store has had
+            "time_us": opened.opened_us,
+            "recovery_seconds": opened.recovery_seconds,
+        },
         "journal": {
             "end_lsn": journal.end_lsn,
             "durable_end_lsn": journal.durable_end,
@@ -60,6 +73,8 @@ def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[s
         "checkpoints": {
             "count": checkpointer.count,
             "last_lsn": checkpointer.last_lsn,
+            "last_us": checkpointer.last_us,
+            "last_seconds": checkpointer.last_seconds,
             "moved_bytes": checkpointer.moved_bytes,
             "reorganised_bytes": checkpointer.reorganised_bytes,
         },
@@ -75,6 +90,14 @@ def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[s
         "state": context.state.values.sums(),
         "maintenance_error": maintenance.last_error,
     } | _archive(context)
+
+
+def _times(opened: Opened) -> dict[str, Any]:
+    """How long commits and syncs took, of a store that has `timings`."""
+    times = opened.times
+    if times is None:
+        return {}
+    return {"commit": times.commit.status(), "sync": times.sync.status()}
 
 
 def _disk(opened: Opened, maintenance: Maintenance) -> dict[str, Any]:

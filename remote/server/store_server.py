@@ -327,6 +327,7 @@ class StoreServer:
         return {
             "process_id": self._process_id,
             "url": self.url,
+            "draining": self._is_draining,
             "clients": self._clients,
             "connections": len(self._connections),
             "waiting": len(self._requests.waiters) + len(self._requests.all_gets()),
