@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := spark,coordination,archive,msgpack,demo,bench,test,check,docs
+EXTRAS := spark,coordination,archive,msgpack,metrics,demo,bench,test,check,docs
 # Compiled once: Spark's workers import Quire in each of their processes and may not write bytecode.
 CODE := coordination engine journal ltds pyspark_quire quire remote spark_graphs writebuffer
 

@@ -279,6 +279,13 @@ class StoreLife:
             return True
         return self._checkpointer.store_failed
 
+    @property
+    def unready(self) -> str:
+        """The reason why others cannot work with the store as ever, in words; "": they can."""
+        if self._closed is not None:
+            return self._closed
+        return self._context.state.no_room
+
     def _state(self) -> EngineState:
         if self._closed is not None:
             raise self._refusal()

@@ -28,6 +28,7 @@
 | use asyncio, or transactions with other systems | `quire.aio`; `quire.coordination` |
 | put in a database's transaction, or have an effect there once | `quire.databases` |
 | keep rows by key, more than memory holds | `quire.keyed` |
+| watch a store: metrics, health | `quire.metrics` |
 | read and write queues with Spark, or build graphs of steps | `quire.spark_graphs` |
 | test on a simulated machine that crashes and fills up | `quire.testing` |
 | read a store's files in words | `dump` |

@@ -6,6 +6,7 @@
 | `quire.callbacks` | callbacks of programs that raised, listeners that have ended |
 | `quire.disk` | a disk that is nearly full, or is not any more |
 | `quire.databases` | messages of an outbox that were refused, and what a relay waits for |
+| `quire.metrics` | a port of metrics that cannot answer |
 | `quire.opening` | an owner that serves: the lines of `quire serve` |
 | `quire.queue_types` | queues whose type's code is missing, or failed |
 | `quire.recovery` | what an opening has cut off the journal's end |

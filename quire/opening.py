@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from quire.arguments import check_seconds
 from quire.env import Env, OsEnv, check_env
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from quire.tls import Tls
 
     from .interface.store import Store
+    from .metrics.metrics_server import MetricsServer
     from .remote.access.tokens import UserToken
     from .remote.access.user_access import UserAccess
     from .remote.ownership.election import Election
@@ -250,6 +251,8 @@ def serve(
     grace: float = 0.0,
     heartbeat: float | None = None,
     limits: Mapping[str, float | None] | None = None,
+    metrics: str | None = None,
+    metrics_tls: Tls | None = None,
     say: Callable[[str], None] | None = None,
     **options: Any,
 ) -> None:
@@ -264,7 +267,9 @@ def serve(
     `grace`: seconds that open transactions of clients have to end after the signal, while no
     further ones are begun. `heartbeat`: seconds without a sign of a client at a port, after which
     this process, as the owner, ends its connection (30). `limits`: {"connections": 1000}, of what
-    all clients together may have in use (docs/security.md).
+    all clients together may have in use (docs/security.md). `metrics`: "host:port" at which metrics
+    and probes are answered by HTTP, with `metrics_tls` by HTTPS, from the beginning on
+    (docs/operations.md).
 
     Where another process owns it, this one has joined, and takes over when that one ends, if it is
     the first of those that wait; without `wait` StoreLocked is raised. With `linger`, also end when
@@ -276,7 +281,7 @@ def serve(
     Raises what `open` raises.
     """
     with importing():
-        from quire.remote import STOPPING, notify, on_hangup, stop_on_signals
+        from quire.remote import stop_on_signals
 
         from .remote.ownership.election import Election
 
@@ -284,28 +289,61 @@ def serve(
     grace = check_seconds(grace) if grace else 0.0
     access = _access(env, users, audit)
     prepare = _preparing(env, heartbeat, limits or {})
-    ports = _ports(env, path, listen, _checked_tls(tls), access, insecure=insecure)
-    election = Election(env, path, options, owner="quire serve")
-    with closing(ports) if ports is not None else nullcontext(), stop_on_signals() as end:
-        with _own_or_join(env, election, create) if wait else election.own(create=create) as store:
-            if ports is not None:
-                ports.open(lambda: _server_of(store, prepare))
-                for url in ports.urls:
-                    say(f"listening: {url}")
-            with on_hangup(lambda: _tell_status(store, say)):
-                owned = _in_turn(store, end, say)
-                if owned is not None:
-                    _serve_others(owned, prepare, linger, end, say, grace)
-                elif ports is not None and grace:
-                    ports.drain(grace)
-            has_failed = linger is None and owned is not None and owned.failed
-            goes_on = ports is not None and ports.relays and has_failed
-            if not goes_on:
-                notify(STOPPING)
-        if goes_on and ports is not None:
-            has_failed = not _relay_to_others(env, path, ports, end, say, grace)
-        if has_failed:
-            raise _let_go(path)
+    with ExitStack() as ending:
+        watch = ending.enter_context(_watching(metrics, _checked_tls(metrics_tls), say))
+        ports = _ports(env, path, listen, _checked_tls(tls), access, insecure=insecure)
+        if ports is not None:
+            ending.callback(ports.close)
+        options = ({} if watch is None else {"timings": True}) | options
+        election = Election(env, path, options, owner="quire serve")
+        end = ending.enter_context(stop_on_signals())
+        opening = _own_or_join(env, election, create) if wait else election.own(create=create)
+        serving = _Serving(env, path, prepare, ports, watch, linger, grace, say)
+        _serve(serving, opening, end)
+
+
+class _Serving(NamedTuple):
+    """How a process serves a store."""
+
+    env: Env
+    path: str
+    prepare: Prepare
+    ports: ServedPorts | None
+    watch: MetricsServer | None
+    linger: float | None
+    grace: float
+    say: Callable[[str], None]
+
+
+def _serve(serving: _Serving, opened: Store, end: SignalFlag) -> None:
+    """Serve the store, while this process owns it and before, until the end."""
+    with importing():
+        from quire.remote import STOPPING, notify, on_hangup
+
+    env, path, prepare, ports, watch, linger, grace, say = serving
+    with opened as store:
+        if watch is not None:
+            watch.show(store)
+        if ports is not None:
+            ports.open(lambda: _server_of(store, prepare))
+            for url in ports.urls:
+                say(f"listening: {url}")
+        with on_hangup(lambda: _tell_status(store, say)):
+            owned = _in_turn(store, end, say)
+            if owned is not None:
+                _serve_others(owned, prepare, linger, end, say, grace)
+            elif ports is not None and grace:
+                ports.drain(grace)
+        has_failed = linger is None and owned is not None and owned.failed
+        goes_on = ports is not None and ports.relays and has_failed
+        if not goes_on:
+            notify(STOPPING)
+    if watch is not None:
+        watch.show(None)
+    if goes_on and ports is not None:
+        has_failed = not _relay_to_others(env, path, ports, end, say, grace)
+    if has_failed:
+        raise _let_go(path)
 
 
 def _let_go(path: str) -> StoreFailed:
@@ -314,6 +352,24 @@ def _let_go(path: str) -> StoreFailed:
         f"a write or sync of {path} failed, or its directory was moved or removed: the store is let"
         " go of; who opens it next, where it is now, recovers it"
     )
+
+
+@contextmanager
+def _watching(
+    address: str | None, tls: Tls | None, say: Callable[[str], None]
+) -> Iterator[MetricsServer | None]:
+    """Serve metrics and probes, if that is asked for. Raises InvalidArgument, RemoteError."""
+    if address is None:
+        if tls is not None:
+            raise InvalidArgument("metrics_tls is for metrics: give metrics, too")
+        yield None
+        return
+    with importing():
+        from .metrics.metrics_server import MetricsServer
+
+    with MetricsServer(address, tls=tls) as server:
+        say(f"metrics: {server.url}/metrics")
+        yield server
 
 
 def _ports(

@@ -81,10 +81,10 @@ def archive_of(_source: Path, folder: Path) -> Path:
 
 
 def expected_files() -> set[str]:
-    """What a distribution must hold: all modules and the py.typed files."""
+    """What a distribution must hold: all modules, the py.typed files, and the alert rules."""
     typed = {f"{package}/py.typed" for package in PACKAGES}
     typed |= {f"quire/{component}/py.typed" for component in COMPONENTS}
-    return {path.as_posix() for path in all_sources()} | typed
+    return {path.as_posix() for path in all_sources()} | typed | {"quire/metrics/alerts.yml"}
 
 
 @pytest.mark.cases(6)

@@ -21,7 +21,9 @@ from tests.source_tree import ROOT
 LIBRARIES = frozenset(
     {"numpy", "pyarrow", "sortedcontainers", "cronsim", "lark", "msgspec", "greenlet"}
 )
-EXTRAS = frozenset({"pyspark", "py4j", "pandas", "matplotlib", "transaction", "psycopg"})
+EXTRAS = frozenset(
+    {"pyspark", "py4j", "pandas", "matplotlib", "transaction", "psycopg", "prometheus_client"}
+)
 PUBLIC: list[str] = vars(quire)["__all__"]  # which type checkers have no need of
 PARTS = frozenset({"quire.engine", "quire.remote", "quire.spark_graphs", "quire.coordination"})
 

@@ -16,7 +16,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class CallTimes:
+class TimeCounts:
     """The times of one kind of call, counted by powers of two of microseconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -47,10 +47,10 @@ class CallTimes:
 class StoreTimes(NamedTuple):
     """The times of one store."""
 
-    commit: CallTimes  # from the moment that a change is submitted until it is durable and applied
-    sync: CallTimes  # of the journal: of one write or sync, which makes a group durable
+    commit: TimeCounts  # from the moment that a change is submitted until it is durable and applied
+    sync: TimeCounts  # of the journal: of one write or sync, which makes a group durable
 
     @classmethod
     def of(cls, monotonic: Callable[[], float]) -> StoreTimes:
         """Nothing is counted yet."""
-        return cls(CallTimes(monotonic), CallTimes(monotonic))
+        return cls(TimeCounts(monotonic), TimeCounts(monotonic))

@@ -23,14 +23,7 @@ def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[s
     segments = journal.status()
     files = [_sizes(manager, places.page_size) for manager in places.managers]
     return {
-        "queues": [
-            to_builtins(queue.info(dropped(context, queue))) for queue in context.state.by_name()
-        ],
-        "subscriptions": [
-            to_builtins(queue.subscription_info(subscription))
-            for queue in context.state.by_name()
-            for subscription in queue.readers()
-        ],
+        **_queues(context),
         "transactions": [
             {**to_builtins(info), "queues": list(info.queues), "sources": list(info.sources)}
             for info in context.registry.infos()
@@ -42,11 +35,7 @@ def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[s
         "groups_by_size": context.sequencer.groups_by_size,
         "times": _times(opened),
         "failed": checkpointer.store_failed,
-        "opening": {
-            "number": journal.generation >> 32,  # of all that the store has had
-            "time_us": opened.opened_us,
-            "recovery_seconds": opened.recovery_seconds,
-        },
+        "opening": _opening(opened),
         "journal": {
             "end_lsn": journal.end_lsn,
             "durable_end_lsn": journal.durable_end,
@@ -90,6 +79,27 @@ def status(opened: Opened, context: Context, maintenance: Maintenance) -> dict[s
         "state": context.state.values.sums(),
         "maintenance_error": maintenance.last_error,
     } | _archive(context)
+
+
+def _queues(context: Context) -> dict[str, Any]:
+    """The queues, and the subscriptions; the one of a work queue has no name."""
+    queues = context.state.by_name()
+    return {
+        "queues": [to_builtins(queue.info(dropped(context, queue))) for queue in queues],
+        "subscriptions": [
+            to_builtins(queue.subscription_info(subscription))
+            for queue in queues
+            for subscription in queue.readers()
+        ],
+    }
+
+
+def _opening(opened: Opened) -> dict[str, Any]:
+    return {
+        "number": opened.journal.generation >> 32,  # of all that the store has had
+        "time_us": opened.opened_us,
+        "recovery_seconds": opened.recovery_seconds,
+    }
 
 
 def _times(opened: Opened) -> dict[str, Any]:

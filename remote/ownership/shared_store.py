@@ -103,6 +103,14 @@ class SharedStore(EmbeddedStore):
             status["archive"]["process_id"] = self._shipper.process_id
         return status
 
+    @property
+    def unready(self) -> str:
+        """The reason why others cannot work with the store as ever: also that it is ending."""
+        why = super().unready
+        if not why and self._server is not None and self._server.is_draining:
+            return "no more transactions are begun, as this owner is about to end"
+        return why
+
     def close(self) -> None:
         """Let the clients go first: whoever finds the lock free finds no server in its way.
 

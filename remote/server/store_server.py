@@ -314,6 +314,11 @@ class StoreServer:
         while self._has_open() and time.monotonic() < until and not is_over():
             time.sleep(DRAIN_LOOK_SECONDS)
 
+    @property
+    def is_draining(self) -> bool:
+        """Return True if no more transactions are begun, or nobody is let in any more."""
+        return self._is_draining or self.is_closing
+
     def _has_open(self) -> bool:
         """Return True if a client has a transaction open; none is begun from here on."""
         found = [each.streams for each in list(self._connections.values())]

@@ -35,6 +35,8 @@ def _serve(options: argparse.Namespace) -> None:
         grace=options.grace,
         heartbeat=options.heartbeat,
         limits=_limits_of(options),
+        metrics=options.metrics,
+        metrics_tls=_metrics_tls_of(options),
         say=lambda line: print(line, flush=True),
         **creation(options),
     )
@@ -47,6 +49,14 @@ def _limits_of(options: argparse.Namespace) -> dict[str, float | None]:
     if defaults:
         raise InvalidArgument(f"--limit {defaults[0]}=default: leave it out")
     return values
+
+
+def _metrics_tls_of(options: argparse.Namespace) -> Tls | None:
+    """The server's certificates, where metrics are served over TLS, too. Raises InvalidArgument."""
+    tls = _tls_of(options) if options.metrics_tls else None
+    if options.metrics_tls and tls is None:
+        raise InvalidArgument("--metrics-tls: give --tls-cert and --tls-key, too")
+    return tls
 
 
 def _tls_of(options: argparse.Namespace) -> Tls | None:
@@ -209,6 +219,14 @@ COMMANDS: Final = (
                 action="append",
                 metavar="LIMIT=VALUE",
                 help="what all clients together may have in use; may be repeated",
+            ),
+            argument(
+                "--metrics",
+                metavar="HOST:PORT",
+                help="answer /metrics, /healthz and /readyz there, by HTTP",
+            ),
+            argument(
+                "--metrics-tls", action="store_true", help="by HTTPS, with the same certificates"
             ),
             argument(
                 "--warn-below",
