@@ -19,6 +19,8 @@ import pytest
 from quire import __version__
 from quire.checksum import checksum
 from quire.cli import main
+from quire.cli.typed_values import _property_hints
+from quire.definitions.properties import QueueOptions
 from quire.engine import EmbeddedStore as Store
 from quire.engine.namespaces.admin import AdminHandlers
 from quire.errors import TransactionAborted
@@ -86,6 +88,66 @@ def test_a_script_makes_a_queue_each_time(quire: Terminal) -> None:
     quire("create-queue", "w", "--exist-ok", "--max-messages", "10", "--capacity", "64M")
     quire("create-queue", "w", "--exist-ok", "--max-messages", "11", status=1)
     assert "max_messages is 10, not 11" in quire.errors
+
+
+def test_each_property_is_given_alike_in_create_and_alter(quire: Terminal, store_path: str) -> None:
+    """By its type: sizes, times, texts, names, flags, JSON; and `null` where there may be none."""
+    given = {
+        "capacity=2G": ("capacity_bytes", 2 << 30), "max_messages=9": ("max_messages", 9),
+        "max_message_bytes=64K": ("max_message_bytes", 65536), "timed=true": ("timed", True),
+        "ttl=90s": ("ttl", 90.0), "max_ttl=2h": ("max_ttl", 7200.0), "text=5": ("text", "5"),
+        "dead_letter=w": ("dead_letter", "w"), "max_deliveries=3": ("max_deliveries", 3),
+        "indexed=a,b": ("indexed", ("a", "b")), "order=priority": ("order", "priority"),
+        'retry={"delay": 2}': ("retry", None), "dedup_seconds=10m": ("dedup_seconds", 600.0),
+        "overflow=wait": ("overflow", "wait"), "puts=false": ("puts", False),
+    }  # fmt: skip
+    quire("create-queue", "made", *given)
+    quire("create-queue", "altered")
+    quire("alter-queue", "altered", *given)
+    with open_store(store_path) as store:
+        made, altered = (store.queue(name) for name in ("made", "altered"))
+    for word, (name, value) in given.items():
+        assert getattr(made, name) == getattr(altered, name), word
+        assert value is None or getattr(made, name) == value, word
+    quire("alter-queue", "made", "ttl=null", "max_message_bytes=null", "dead_letter=null",
+          "max_deliveries=null")  # fmt: skip
+    with open_store(store_path) as store:
+        found = store.queue("made")
+    assert (found.ttl, found.max_message_bytes, found.dead_letter) == (None, None, None)
+    quire("create-queue", "wrong", "ttl=soon", status=1)
+    assert "ttl: 'soon' is no time" in quire.errors
+
+
+def test_the_table_of_properties_knows_each(quire: Terminal) -> None:
+    """Each option of a queue has a type that the command line reads."""
+    hints = _property_hints()
+    known = {"Size", "Duration", "str", "Sequence[str]", "None", "int", "bool", "float", "Order",
+             "Mapping[str, str]", "Retry", "OverflowPolicy", "pa.Schema"}  # fmt: skip
+    assert {part for hint in hints.values() for part in hint.split(" | ")} <= known
+    assert {*QueueOptions.__annotations__, "kind", "capacity", "max_messages"} <= hints.keys()
+
+
+def test_a_queue_that_is_not_empty_is_dropped_by_force(quire: Terminal) -> None:
+    """It says what is there, or what has gone; an empty one goes at once."""
+    quire("put", "w", "1", "2")
+    quire("drop-queue", "w", status=1)
+    assert "queue w has 2 messages: give --force" in quire.errors
+    assert quire("drop-queue", "w", "--force") == "queue w is gone, with 2 messages\n"
+    quire("drop-queue", "t", status=1)
+    assert "the subscription a" in quire.errors
+    quire("unsubscribe", "t", "a")
+    assert quire("drop-queue", "t") == "queue t is gone\n"
+    quire("drop-queue", "t", status=1)
+    assert "there is no queue 't'" in quire.errors
+
+
+def test_a_subscription_asks_for_a_part(quire: Terminal) -> None:
+    """By a selector."""
+    quire("subscribe", "t", "red", "--where", "colour = 'red'")
+    quire("put", "t", "1", "--attribute", "colour=blue")
+    quire("put", "t", "2", "--attribute", "colour=red")
+    assert quire("get", "t/red", "-n", "9") == "2\n"
+    quire("subscribe", "t", "wrong", "--where", "colour ==", status=1)
 
 
 def test_no_command_works_in_memory(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import IO, Any
 
 from quire.limits import PAYLOAD_START_BYTES
 from quire.messages.message import MESSAGE_COLUMNS
@@ -105,18 +105,25 @@ def add_forms(parser: argparse.ArgumentParser) -> None:
 
 def print_message(message: Any, options: argparse.Namespace) -> None:
     """Print in the form of the options; a payload, or a row's columns, are a line by default."""
+    sys.stdout.flush()  # what was printed as text
+    write_message(sys.stdout.buffer, message, options)
+
+
+def write_message(
+    out: IO[bytes], message: Any, options: argparse.Namespace, *, is_line: bool = True
+) -> None:
+    """Write a message in the form of the options; a payload is a line of its own if `is_line`."""
+    value = None if options.json else value_json(message)
     if options.json:
-        print_json(_message_json(message))
-        return
-    value = value_json(message)
-    if value is not None and not options.raw:
-        sys.stdout.buffer.write(json.dumps(value, ensure_ascii=False).encode() + b"\n")
-        return
-    with message.open() as payload:  # it may be larger than memory
-        while piece := payload.read(1 << 20):
-            sys.stdout.buffer.write(piece)
-    if not options.raw:
-        sys.stdout.buffer.write(b"\n")
+        out.write(json.dumps(_message_json(message), default=fields_of).encode() + b"\n")
+    elif value is not None and not options.raw:
+        out.write(json.dumps(value, ensure_ascii=False).encode() + b"\n")
+    else:
+        with message.open() as payload:  # it may be larger than memory
+            while piece := payload.read(1 << 20):
+                out.write(piece)
+        if is_line and not options.raw:
+            out.write(b"\n")
 
 
 def _message_json(message: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final
 
+from quire.definitions.properties import QueueChanges, QueueOptions
 from quire.errors import InvalidArgument
 from quire.sizes import bytes_of
 
@@ -129,17 +130,43 @@ def value(text: str) -> Any:
         return text
 
 
-def properties(texts: Iterable[str]) -> dict[str, Any]:
-    """Return the properties of a queue, from NAME=VALUE; bytes may be a size as 64K. Raises
-    InvalidArgument.
+def _property_hints() -> dict[str, str]:
+    """Return the types of a queue's properties, as they are written where they stand."""
+    hints = {**QueueOptions.__annotations__, **QueueChanges.__annotations__}
+    written = {name: str(getattr(hint, "__forward_arg__", hint)) for name, hint in hints.items()}
+    return written | {"capacity": "Size", "kind": "str"}
 
-    Whether there are such properties is for the caller to check.
+
+def properties(texts: Iterable[str]) -> dict[str, Any]:
+    """Return the properties of a queue, from NAME=VALUE, each by its type. Raises InvalidArgument.
+
+    Bytes may be a size as 64K, spans of time 90s or 2h, several names one,two; a text is what is
+    written, all else JSON. `null` is None where there may be none. Whether there are such
+    properties is for the caller to check.
     """
-    found = {}
-    for name, text in pairs(texts, "max_deliveries=5"):
-        is_bytes = name in ("capacity", "grow_to") or name.endswith("_bytes")
-        found[name] = bytes_of(text) if is_bytes and text != "null" else value(text)
-    return found
+    hints = _property_hints()
+    return {
+        name: _property(name, hints.get(name, ""), text)
+        for name, text in pairs(texts, "max_deliveries=5")
+    }
+
+
+def _property(name: str, hint: str, text: str) -> Any:
+    kinds = hint.split(" | ")
+    if text == "null" and ("None" in kinds or kinds == [""]):
+        return None
+    if "Size" in kinds:
+        return bytes_of(text)
+    if "Duration" in kinds:
+        try:
+            return seconds(text)
+        except argparse.ArgumentTypeError as error:
+            raise InvalidArgument(f"{name}: {error}") from None
+    if "str" in kinds:
+        return text
+    if "Sequence[str]" in kinds and not text.startswith("["):
+        return [word for word in text.split(",") if word]
+    return value(text)
 
 
 def limits(texts: Iterable[str]) -> tuple[dict[str, float | None], list[str]]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
+from quire.cli import message_command
 from quire.cli.command import Command, ExitStatus, argument
 from quire.cli.opened_store import opened, seen, source_parts
 from quire.cli.printing import add_forms, moment_text, payload_start, print_message, print_table
@@ -23,12 +26,42 @@ _LIMIT: Final = argument(
 
 
 def _get(options: argparse.Namespace) -> int:
+    if options.exec is not None:
+        return _get_and_run(options)
     with opened(options) as store, store.transaction() as txn:
         messages = _take(txn, options)
         for message in messages:
             print_message(message, options)
         sys.stdout.flush()  # LN4
     return ExitStatus.DONE if messages else ExitStatus.NOTHING
+
+
+def _get_and_run(options: argparse.Namespace) -> int:
+    """Run a command on each message, in a transaction of its own (EX1)."""
+    done = 0
+    with opened(options) as store:
+        while done < options.count:
+            with store.transaction(timeout=math.inf) as txn:
+                message = txn.get(options.source, timeout=options.wait, where=options.where)
+                if message is None:
+                    break
+                outcome = message_command.run_on(options.exec, message, options)
+                if outcome.failure:
+                    txn.reject(message, outcome.failure)
+            if outcome.failure:
+                print(
+                    f"quire: {outcome.failure}: message {message.id} of {options.source} is not "
+                    "done with, and comes again",
+                    file=sys.stderr,
+                )
+            if outcome.stopped_by == signal.SIGINT:
+                return ExitStatus.INTERRUPTED
+            if outcome.failure:
+                return ExitStatus.ERROR
+            done += 1
+            if outcome.stopped_by is not None:
+                break
+    return ExitStatus.DONE if done else ExitStatus.NOTHING
 
 
 def _take(txn: Any, options: argparse.Namespace) -> Sequence[Any]:
@@ -102,13 +135,23 @@ COMMANDS: Final = (
                 "--wait", type=wait, default=0.0, metavar="S",
                 help="how long to wait for the first one: seconds, or 10m, 2h, or forever",
             ),
+            argument(
+                "--exec", metavar="COMMAND",
+                help="run this command of the shell on each, and keep it until that has succeeded",
+            ),
             add_where,
             add_forms,
         ),
         "They are gone when they were printed. The exit status is 3 where none came.\n\n"
+        "With --exec the payload is the command's standard input (--json: all fields), and its\n"
+        "environment has QUIRE_ID, QUIRE_QUEUE, QUIRE_PRIORITY, QUIRE_DELIVERY_COUNT and so on,\n"
+        "QUIRE_ATTRIBUTES as JSON. Status 0 is success. With any other, or where a signal ends\n"
+        "it, the message is rejected: it comes again, by the queue's `retry` and\n"
+        "`max_deliveries`; no further one is taken, and the status here is 1.\n\n"
         "  quire get shop.quire orders --wait 10\n"
         "  quire get shop.quire events/audit -n 100 --json\n"
-        "  quire get shop.quire films --raw > film",
+        "  quire get shop.quire films --raw > film\n"
+        "  quire get shop.quire orders -n 1000 --wait forever --exec ./handle-order",
         calls=("get", "get_many"),
     ),
     Command(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable
 from typing import Any, Final
 
 from quire.arguments import check_changes, check_making, check_name
-from quire.cli.command import Command, argument
+from quire.cli.command import Command, ExitStatus, argument
 from quire.cli.opened_store import calling, creation, opened, seen, source_parts
-from quire.cli.printing import fields_of, print_json, print_table
+from quire.cli.printing import counted, fields_of, print_json, print_table
 from quire.cli.typed_values import add_where, count, number, properties, size
 from quire.definitions.properties import MADE_WITH
 from quire.opening import checked_path
@@ -39,6 +40,26 @@ def _alter(options: argparse.Namespace) -> None:
     changes = check_changes(properties(options.properties))
     with opened(options) as store:
         store.alter_queue(options.name, **changes)
+
+
+def _drop(options: argparse.Namespace) -> int:
+    with opened(options) as store:
+        queue = store.queue(options.name)
+        going = [counted(queue.messages, "message")]
+        if queue.kind == "topic" and queue.subscriptions:
+            plural = "s" * (len(queue.subscriptions) > 1)
+            going.append(f"the subscription{plural} {', '.join(queue.subscriptions)}")
+        is_empty = not (queue.messages or queue.subscriptions)
+        if not (is_empty or options.force):
+            print(
+                f"quire: queue {queue.name} has {' and '.join(going)}: give --force to drop it "
+                f"with them, or first take them, move them (quire move) or purge it",
+                file=sys.stderr,
+            )
+            return ExitStatus.ERROR
+        store.drop_queue(options.name)
+    print(f"queue {queue.name} is gone" + ("" if is_empty else f", with {' and '.join(going)}"))
+    return ExitStatus.DONE
 
 
 def _purge(options: argparse.Namespace) -> None:
@@ -78,8 +99,9 @@ def _as_json(queue: Any, subscriptions: Iterable[Any]) -> dict[str, Any]:
 
 
 _PROPERTIES: Final = """\
-NAME=VALUE sets a property: VALUE is JSON, or else a text; bytes may be given as 64K, 512M, 2G.
-Some: max_deliveries=5 dead_letter=failed order=priority timed=true ttl=3600 overflow=wait
+NAME=VALUE sets a property, each in the same way here and in alter-queue: a text, a number, true or
+false, JSON; bytes as 64K, 512M, 2G; times as 90s, 10m, 2h, 7d; null for none. Some:
+max_deliveries=5 dead_letter=failed order=priority timed=true ttl=2h overflow=wait capacity=2G
 text="what it is for". docs/queues.md tells of each."""
 
 COMMANDS: Final = (
@@ -123,8 +145,17 @@ COMMANDS: Final = (
     Command(
         "drop-queue",
         "remove a queue with its messages and subscriptions",
-        calling("drop_queue", "name"),
-        (_NAME,),
+        _drop,
+        (
+            _NAME,
+            argument(
+                "--force",
+                action="store_true",
+                help="also where messages wait, or subscriptions are there; they go with it",
+            ),
+        ),
+        "It says what went. A queue that is not empty stays, unless --force is given.\n\n"
+        "  quire drop-queue shop.quire orders --force",
         calls=("drop_queue",),
     ),
     Command(

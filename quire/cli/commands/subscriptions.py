@@ -18,7 +18,11 @@ _NAMES: Final = (
 def _subscribe(options: argparse.Namespace) -> None:
     with opened(options) as store:
         store.subscribe(
-            options.queue, options.subscription, start(options.start), options.exclusive or None
+            options.queue,
+            options.subscription,
+            start(options.start),
+            options.exclusive or None,
+            where=options.where,
         )
 
 
@@ -40,8 +44,14 @@ COMMANDS: Final = (
                 action="store_true",
                 help="one transaction at a time has messages of it",
             ),
+            argument(
+                "--where",
+                metavar="SELECTOR",
+                help='only messages that it holds for, as "total > 100"',
+            ),
         ),
-        "  quire subscribe shop.quire events audit\n  quire get shop.quire events/audit",
+        "  quire subscribe shop.quire events audit\n  quire get shop.quire events/audit\n"
+        '  quire subscribe shop.quire events large --where "total = 100"',
         calls=("subscribe",),
     ),
     Command(
