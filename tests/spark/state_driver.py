@@ -2,10 +2,10 @@
 
 python -m tests.spark.state_driver STORE CONTROL
 
-Numbers come to `in`, some of them again and again: `unique` hands each on once, and `count` has
-sums of them by their last digit. The file `kill-at` in the control directory says at which step of
-a run, a merge or a commit the program kills itself; with `by-tasks` batches are read and written by
-tasks, as large ones are.
+Numbers come to `in`, some of them again and again: `unique` hands each on once, `count` has sums of
+them by their last digit, and `hold` puts each once more when its timer is due. The file `kill-at`
+in the control directory says at which step of a run, a merge or a commit the program kills itself;
+with `by-tasks` batches are read and written by tasks, as large ones are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NUMBER = "cast(cast(payload as string) as long) as number"
 
 
 def make(spark: SparkSession, path: str) -> Graph:
-    """in -> unique -> fresh -> count -> counted"""
+    """in -> unique -> fresh -> count -> counted -> hold -> echo"""
     from pyspark.sql import functions as f
 
     graph = Graph("kills", spark, path)
@@ -55,7 +55,20 @@ def make(spark: SparkSession, path: str) -> Graph:
         )
         return {"counted": rows.select("payload"), "digits": after}
 
+    @graph.step("counted", "echo", state=HELD, limit=30)
+    def hold(rows: DataFrame, held: StateRows) -> dict[str, DataFrame]:
+        return {"held": rows.selectExpr(NUMBER, "time as _timer")}
+
     return graph
+
+
+def fire(due: DataFrame, held: StateRows) -> dict[str, DataFrame]:
+    """Put the numbers that are due, and forget them."""
+    text = due.selectExpr("cast(number as string) as payload")
+    return {"echo": text, "held": due.selectExpr("number", "true as _delete")}
+
+
+HELD = keyed("held", "number", "number bigint", on_timer=fire, event_time="time")
 
 
 def kill_at(last: int) -> None:

@@ -54,7 +54,7 @@ class KilledStates:
     def __init__(self, path: str, control: Path, rng: random.Random) -> None:
         self.path, self.control, self.rng = path, control, rng
         self.put = 0
-        connection.call(path, lambda store: topic(store, "in", "fresh", "counted"))
+        connection.call(path, lambda store: topic(store, "in", "fresh", "counted", "echo"))
 
     def more(self) -> None:
         """Put numbers, of which some were put before: late, and repeated."""
@@ -90,8 +90,12 @@ class KilledStates:
         found = {row["digit"]: row for row in state_of(store, "digits")}
         assert {digit: row["times"] for digit, row in found.items()} == times
         assert {digit: row["total"] for digit, row in found.items()} == {d: total[d] for d in found}
+        echo, held = numbers_in(store, "echo"), {row["number"] for row in state_of(store, "held")}
+        assert not echo - counted
+        assert not echo.keys() & held
         if ended:
-            assert counted == fresh == Counter(range(self.put))
+            assert counted == fresh == echo == Counter(range(self.put))
+            assert not held
         report = store.admin.verify()
         assert report.ok, report.findings
 
