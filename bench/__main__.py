@@ -38,6 +38,10 @@ BENCHMARKS = {
         "many queues as output and as input of Spark, and an idle query over them",
     ),
     "graph": ("graphs", "from queue to queue by Spark, beside Spark's Kafka connector"),
+    "state": (
+        "graphs",
+        "a step that remembers three million keys, beside transformWithState on RocksDB",
+    ),
     "poison": ("graphs", "messages that a step of a graph fails with, beside empty Spark jobs"),
     "served": ("served", "transactions through a server: Redis, PostgreSQL and a floor beside it"),
     "network": (

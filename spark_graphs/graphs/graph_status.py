@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from quire.env import OsEnv
 from quire.errors import PositionLost, QueueNotFound
+from quire.graphs import see_state
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import LOOK_SECONDS
 
@@ -71,6 +72,9 @@ def _step(
         rate_in=rate_in,
         rate_out=rate_out,
         awaits={} if awaited is None or phase is not Phase.ALIGNING else dict(awaited.lacking),
+        states=tuple(
+            sight for each in step.states if (sight := see_state(store, each.stored)) is not None
+        ),
         **tally.numbers(),
     )
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from quire.graphs import StateSight
+
 
 class Phase(StrEnum):
     """The phase of a step.
@@ -77,6 +79,7 @@ class StepStatus(Struct, frozen=True):
     retries: int  # of batches, since the last one that was committed
     last_error: str | None
     last_error_us: int | None  # microseconds since the epoch
+    states: tuple[StateSight, ...] = ()  # what it remembers by key
 
     @property
     def lag_messages(self) -> int:
@@ -148,6 +151,8 @@ class RunStatus(Struct, frozen=True):
                 line += f", no room in {', '.join(step.full)}"
             if step.awaits:
                 line += f", waits for {', '.join(map(_marker, step.awaits.items()))}"
+            for state in step.states:
+                line += f", {state}"
             if step.dead_letters:
                 line += f", {step.dead_letters} dead letters"
             if step.last_error and (step.retries or step.phase is Phase.FAILED):

@@ -96,7 +96,13 @@ def test_sums_go_on_from_batch_to_batch(
     assert rows_in(store) == expected
     found = store.browse("sums/check", max_messages=1000).payloads()
     assert Counter(found) == Counter(text.encode() for text in said)
-    assert run.status().steps["add"].batches == 5
+    status = run.status()
+    assert status.steps["add"].batches == 5
+    (seen,) = status.steps["add"].states
+    assert (seen.name, seen.key) == ("totals", ("customer",))
+    assert seen.rows >= len(expected)
+    assert "totals: up to" in str(status)
+    assert json.dumps(status.to_json())
 
 
 @BY_TASKS

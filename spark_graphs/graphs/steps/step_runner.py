@@ -31,7 +31,6 @@ from quire.graphs import (
     step_state_name,
     tell_awaited,
 )
-from quire.keyed.format import NEVER as _NO_TIMER
 from quire.keyed.limits import DUE_ROWS
 from quire.keyed.timer_mark import TimerMark
 from quire.libraries import pa
@@ -184,18 +183,10 @@ class StepRunner(StepLife):
         """Have the timers fire that are due, of one state at a time; False: there are none."""
         if self._known is None:
             self._known = self._call(self._look)
-        for state, until in self._timers.to_look_into():
-            looked = BatchState(self._access, state)
-            try:
-                mark = looked.due_mark(until, min(self.step.limit.messages, DUE_ROWS))
-                if mark is not None:
-                    self._do_due(looked, mark)
-                    return True
-                later = looked.due_mark(_NO_TIMER - 1, 1)
-                self._timers.found_none(state, None if later is None else later.time)
-            finally:
-                looked.close()
-        return False
+        due = self._timers.find_due(self._access, min(self.step.limit.messages, DUE_ROWS))
+        if due is not None:
+            self._do_due(*due)
+        return due is not None
 
     def _do_due(self, looked: BatchState, mark: TimerMark) -> None:
         """A batch of rows that are due, in the place of messages."""

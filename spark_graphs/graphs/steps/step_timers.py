@@ -10,16 +10,21 @@ YTM1. Event time is the least, of all inputs, of the latest time of their messag
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from quire.env import Env
 from quire.graphs import event_time_key, event_times
+from quire.keyed.format import NEVER
+from quire.keyed.timer_mark import TimerMark
 from quire.spark_graphs.graphs.definition import Step
+from quire.spark_graphs.graphs.states.batch_states import BatchState, StateAccess
 from quire.spark_graphs.graphs.step_state import StepState
 
 if TYPE_CHECKING:
     from quire.interface.store import Store
+
+_BEFORE_ALL: Final = -NEVER
 
 LatestTimes = Mapping[str, Mapping[str, int]]
 """By state and queue, in microseconds since 1970."""
@@ -51,17 +56,27 @@ class StepTimers:
             return None
         return min(latest[queue] for queue in self._step.inputs) - state.delay_us
 
-    def to_look_into(self) -> Iterable[tuple[StepState, int]]:
-        """Return the states that may have timers that are due, each with up to when."""
-        for state in self.states:
-            until = self.until(state)
-            known = self._next.get(state.name, -1)
-            if until is not None and known is not None and known <= until:
-                yield state, until
+    def find_due(self, access: StateAccess, limit: int) -> tuple[BatchState, TimerMark] | None:
+        """Return a state that has timers that are due, and up to where; None: there is none.
 
-    def found_none(self, state: StepState, next_us: int | None) -> None:
-        """Nothing of a state is due; `next_us`: what is next, None: nothing."""
-        self._next[state.name] = next_us
+        The look at the state is to be closed.
+        """
+        for state in self.states:
+            until, known = self.until(state), self._next.get(state.name, _BEFORE_ALL)
+            if until is None or known is None or known > until:
+                continue
+            looked = BatchState(access, state)
+            try:
+                mark = looked.due_mark(until, limit)
+                if mark is not None:
+                    return looked, mark
+                later = looked.due_mark(NEVER - 1, 1)
+            except BaseException:
+                looked.close()
+                raise
+            looked.close()
+            self._next[state.name] = None if later is None else later.time
+        return None
 
     @property
     def seconds_left(self) -> float | None:
