@@ -30,7 +30,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 export SPARK_LOCAL_IP ?= 127.0.0.1
 export SPARK_LOCAL_HOSTNAME ?= localhost
 
-.PHONY: help setup java demo test test-long test-newest test-spark-versions test-portable durations check format docs reference check-archive crash simulate-archive recovery fuzz faults bench bench-commit clean
+.PHONY: help setup java demo test test-long test-newest test-spark-versions test-portable durations check format docs reference check-archive check-metrics crash simulate-archive recovery fuzz faults bench bench-commit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,12 @@ check-archive: $(STAMP) ## Check archives over two servers of S3, which it insta
 		GOBIN=$(CURDIR)/build/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 	MOTO_SERVER=build/moto/bin/moto_server VERSITYGW=build/bin/versitygw \
 		$(BIN)/python -m pytest -q -rs tests/archive/bucket_suite.py
+
+check-metrics: $(STAMP) ## Check metrics and alert rules with Debian's Prometheus (installed where it may be)
+	command -v promtool >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive timeout 600 apt-get -qq install -y --no-install-recommends prometheus </dev/null >/dev/null; } || \
+		echo "Prometheus is not installed, and cannot be from here (apt-get, as root): its tests are skipped"
+	$(BIN)/python -m pytest -q -rs tests/metrics/prometheus_suite.py tests/metrics/test_collector.py
 
 simulate-archive: $(STAMP) ## Run schedules of an archived store, its shippers and bases (COUNT=50000 SEED=1)
 	$(BIN)/python -m tests.archive.archive_turns --count $(or $(COUNT),50000) --first $(or $(SEED),1)

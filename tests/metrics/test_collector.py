@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 from shutil import which
 from typing import Any
 
@@ -14,7 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 import quire
 from quire.engine import EmbeddedStore as Store
 from quire.errors import InvalidArgument
-from quire.metrics import collector, folding
+from quire.metrics import ALERT_RULES, collector, folding
 from quire.metrics.families import COUNTER, FAMILIES, HISTOGRAMS
 from quire.metrics.folding import OTHER, folded
 from quire.opening import open as open_store
@@ -180,6 +181,22 @@ def test_names_are_as_prometheus_has_them() -> None:
     for row in (*FAMILIES, *HISTOGRAMS):
         assert len(row.help) > 10
         assert f"`{row.name}`" in page, row.name
+
+
+def test_alert_rules_are_of_metrics_that_there_are() -> None:
+    """Each rule names some, and is on the page, with what to do."""
+    rules = Path(ALERT_RULES).read_text()
+    page = (ROOT / "docs" / "operations.md").read_text()
+    names = {family.name for family in FAMILIES} | {"quire_up"}
+    expressions = re.findall(r"expr: (?:>\n)?(.*?)\n +(?:for|labels):", rules, re.DOTALL)
+    alerts = re.findall(r"- alert: (\w+)", rules)
+    assert len(expressions) == len(alerts) == len(set(alerts)) > 10
+    for expression in expressions:
+        found = set(re.findall(r"quire_\w+", expression))
+        assert found
+        assert found <= names, expression
+    for alert in alerts:
+        assert f"`{alert}`" in page
 
 
 def test_promtool_finds_nothing_wrong(store_path: str) -> None:
