@@ -49,7 +49,7 @@ class Machines:
         self.targets: dict[str, str] = {}
         for name in ("calm", "busy", "broken"):
             self.disks[name] = disk = new_machine(1)
-            marks = {"warn_below_bytes": 2 << 20, "refuse_below_bytes": 1 << 20}
+            marks: dict[str, Any] = {"warn_below_bytes": 2 << 20, "refuse_below_bytes": 1 << 20}
             self.stores[name] = store = open_store(disk, **marks)
             disk.capacity_bytes = disk.used_bytes() + (64 << 20)
             store.create_queue("jobs", kind="work", capacity=200_000)

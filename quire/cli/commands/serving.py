@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from quire.cli.command import Command, argument
+from quire.cli.command import Command, ExitStatus, argument
 from quire.cli.opened_store import creation, opened, seen
 from quire.cli.printing import counted, fields_of, print_json, print_table, print_tree
 from quire.cli.typed_values import limits, seconds, size
@@ -15,6 +15,7 @@ from quire.libraries.late_imports import importing
 from quire.opening import serve
 
 from .queues import DATA_FILES, QueuesAndReaders, print_queues, queues_and_readers
+from .status_check import CHECKS, check_status
 
 if TYPE_CHECKING:
     from quire.tls import Tls
@@ -68,7 +69,14 @@ def _tls_of(options: argparse.Namespace) -> Tls | None:
     return Tls(**files) if any(files.values()) else None
 
 
-def _status(options: argparse.Namespace) -> None:
+def _status(options: argparse.Namespace) -> int:
+    if options.check:
+        return check_status(options)
+    _show_status(options)
+    return ExitStatus.DONE
+
+
+def _show_status(options: argparse.Namespace) -> None:
     if options.queue is not None:
         report: Any = fields_of(seen(options, lambda store: store.queue(options.queue)))
     elif options.json or options.all:
@@ -258,10 +266,13 @@ COMMANDS: Final = (
             argument("queue", nargs="?", metavar="QUEUE", help="tell all of this queue"),
             argument("--all", action="store_true", help="tell all of the store"),
             argument("--json", action="store_true", help="as JSON, all of it"),
+            *CHECKS,
         ),
+        "With --check the exit status is 0 (OK), 1 (WARNING) or 2 (CRITICAL).\n\n"
         "  quire status shop.quire\n"
         "  quire status shop.quire orders\n"
-        "  quire status shop.quire --all",
+        "  quire status shop.quire --all\n"
+        "  quire status shop.quire --check --warning-used 70",
         calls=("status",),
     ),
     Command(
