@@ -8,6 +8,7 @@ calls that every program has, so every form of a store has it, and the engine kn
 from .fragment_files import FragmentFiles
 from .keyed_changes import KeyedChanges
 from .keyed_state import KeyedState, open_state
+from .keyed_status import KeyedStatus
 from .row_lookup import DueRows
 from .run_output import WrittenRun
 from .state_look import StateLook
@@ -18,6 +19,7 @@ __all__ = [
     "FragmentFiles",
     "KeyedChanges",
     "KeyedState",
+    "KeyedStatus",
     "StateLook",
     "TimerMark",
     "WrittenRun",

@@ -26,7 +26,7 @@ from .key_hash import hashes_of
 from .keyed_reader import Found, KeyedReader
 from .keyed_rows import KeyedRows, newest_of
 from .limits import DUE_ROWS, MAX_PENDING_BYTES
-from .manifest import FIRED, VERSION, version_of
+from .manifest import FIRED, PUT_BYTES, VERSION, version_of
 from .open_runs import run_in_memory
 from .row_arguments import batch_of, check_due, keys_of
 from .row_changes import deleted_rows, expiry, put_rows, size_of, times_of, written_layout
@@ -173,6 +173,8 @@ class KeyedChanges:
             made.add(rows)
             run = made.finish()
             self._txn.set_value(values, VERSION, b"%d" % version)
+            size = self._manifest.put_bytes + run.size
+            self._txn.set_value(values, PUT_BYTES, b"%d" % size)
         except BaseException:
             made.abort()
             raise

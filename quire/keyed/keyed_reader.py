@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from quire.env import Env
@@ -61,14 +61,20 @@ class KeyedReader:
         self.env: Final = env
         self.files: Final = RunFiles(store, store.integration.store_id, PREFIX + name, env, files)
         self._store = store
+        self._last: tuple[Mapping[str, bytes], KeyedManifest | None] = {}, None
 
     def manifest(self) -> KeyedManifest:
         """Return what is committed now. Raises NotFound."""
-        found = KeyedManifest.of(self.name, self._store.states.items(self.values))
+        values = self._store.states.items(self.values)
+        last_values, last = self._last
+        if last is not None and values == last_values:
+            return last
+        found = KeyedManifest.of(self.name, values)
         if found is None:
             raise NotFound(
                 f"there is no keyed state {self.name!r}: open it with a key and a schema to make it"
             )
+        self._last = values, found
         return found
 
     def look(

@@ -22,12 +22,14 @@ from quire.moments import Duration
 from .fragment_files import FragmentFiles
 from .key_hash import hashes_of
 from .keyed_changes import KeyedChanges
+from .keyed_merges import KeyedMerges
 from .keyed_reader import KeyedReader, KeyedStore
-from .limits import MAX_RUNS, MERGE_WAIT_SECONDS, MERGED_RUNS
+from .keyed_status import KeyedStatus
 from .manifest import (
     DEFINITION,
     FIRED,
     PREFIX,
+    PUT_BYTES,
     VERSION,
     KeyedDefinition,
     KeyedManifest,
@@ -35,9 +37,9 @@ from .manifest import (
     version_of,
 )
 from .row_arguments import check_keyed_name, definition_of, keys_of
-from .row_layout import layout_by, layout_of
+from .row_layout import layout_by
 from .run_files import RunGone, ltds_directory
-from .run_merge import due_merge, living, merged_rows
+from .run_merge import deepest, living, merged_rows
 from .run_output import WrittenRun
 from .state_look import StateLook
 from .timer_mark import TimerMark
@@ -67,6 +69,7 @@ class KeyedState:
     ) -> None:
         self._store = store
         self._reader: Final = KeyedReader(store, name, env or OsEnv(), files)
+        self._merges: Final = KeyedMerges(store, self._reader)
 
     def __repr__(self) -> str:
         return f"<KeyedState {self.name}>"
@@ -117,7 +120,7 @@ class KeyedState:
         lease of the look lasts for `seconds`, or until `store.integration.renew_lease(
         look.lease_id)` says longer; end it with `end_look`. Raises NotFound, StoreCorrupt.
         """
-        self._merge_due()
+        self._merges.merge_due()
         manifest, payloads, lease_id = self._lease(self._reader.files.payloads, seconds)
         return StateLook(
             self.name, self._store.integration.store_id, manifest, payloads,
@@ -155,6 +158,16 @@ class KeyedState:
         """Return the runs that it consists of, the newest first."""
         return self._reader.manifest().runs
 
+    def status(self) -> KeyedStatus:
+        """Return its size, its runs, and what was written for it."""
+        manifest = self._reader.manifest()
+        runs = manifest.runs
+        return KeyedStatus(
+            self.name, manifest.version, sum(run.rows - run.deleted for run in runs),
+            sum(run.kept for run in runs), len(runs), deepest(runs)[0], manifest.put_bytes,
+            manifest.merged_bytes,
+        )  # fmt: skip
+
     # Changing
 
     def within(self, txn: Transaction) -> KeyedChanges:
@@ -162,7 +175,7 @@ class KeyedState:
 
         One `with` block of a state in a transaction. Raises StateConflict, NotFound.
         """
-        self._merge_due()
+        self._merges.merge_due()
         return KeyedChanges(self._reader, txn)
 
     def adopt(
@@ -200,36 +213,21 @@ class KeyedState:
             txn.set_value(values, VERSION, b"%d" % (look.version + 1))
         if fired is not None:
             txn.set_value(values, FIRED, look.manifest.fired_value(fired))
+        if runs:
+            size = look.manifest.put_bytes + sum(run.size for run in runs)
+            txn.set_value(values, PUT_BYTES, b"%d" % size)
         for run in runs:
             self._reader.files.put(txn, run, look.version + 1, look.version + 1)
 
     def merge(self, *, all: bool = False) -> bool:
-        """Merge the newest runs into one where there are several, or all; whether any were.
+        """Merge the newest runs where there are several, or all; whether any were.
 
         Rows stay as they are; those that are deleted or expired take no space after a merge of all.
         `within` merges where there are too many runs. A thread or process that calls this now and
-        then does that beside.
+        then does that beside; large runs are merged range by range, one with each call until there
+        is nothing to merge.
         """
-        return self._merge_some(MERGED_RUNS, all=all)
-
-    def _merge_due(self) -> None:
-        while self._merge_some(MAX_RUNS):
-            pass
-
-    def _merge_some(self, most: int, *, all: bool = False) -> bool:
-        while True:
-            runs = self._reader.manifest().runs
-            chosen = runs if all else due_merge(runs, most)
-            if not chosen:
-                return False
-            try:
-                self._merge(chosen, is_all=len(chosen) == len(runs))
-            except StateConflict:  # somebody else was faster
-                continue
-            except RunGone as error:
-                self._reader.check_gone(chosen, error)
-                continue
-            return True
+        return self._merges.merge_all() if all else self._merges.merge_some()
 
     def drop(self) -> None:
         """Remove the state with all its rows. Raises NotFound, QueueInUse, KeyHeld."""
@@ -259,50 +257,11 @@ class KeyedState:
         if manifest.version != version:
             raise StateConflict(f"keyed state {self.name!r} was changed meanwhile: begin again")
         try:
-            self._take(txn, manifest.runs)
+            self._merges.take(txn, manifest.runs)
         except RunGone as error:
             self._reader.check_gone(manifest.runs, error)
             raise StateConflict(f"keyed state {self.name!r} was merged: begin again") from error
         txn.set_value(values, VERSION, b"%d" % (version + 1))
-
-    def _take(self, txn: Transaction, runs: Sequence[RunEntry]) -> None:
-        """Remove runs in a transaction. Raises StateConflict, RunGone."""
-        files, values = self._reader.files, self._reader.values
-        for entry in runs:
-            if txn.get_value(values, entry.key) != entry.value():
-                raise StateConflict(f"run {entry.name} was merged already: look anew")
-            txn.set_value(values, entry.key, None)
-            if not txn.remove(files.queue, files.message_id(entry), MERGE_WAIT_SECONDS):
-                raise StateConflict(f"run {entry.name} was merged already: look anew")
-
-    def _merge(self, chosen: Sequence[RunEntry], *, is_all: bool) -> None:
-        reader = self._reader
-        files, now_us = reader.files, reader.env.now_us()
-        with self._store.transaction() as txn:
-            self._take(txn, chosen)
-            manifest = reader.manifest()
-            layout = layout_by(manifest)
-            timed = any(entry.timers for entry in chosen)
-            size, count = sum(e.size for e in chosen), sum(e.rows for e in chosen)
-            first, last = min(e.first for e in chosen), max(e.last for e in chosen)
-            written = layout_of(layout.words, layout.key_columns, timed=timed)
-            made = files.new_run(written, size, count, (first, last))
-            try:
-                opened, hashes = reader.opened(chosen), (first, last)
-                for rows in merged_rows(manifest, chosen, opened, layout, hashes):
-                    made.add(living(rows, now_us) if is_all else rows)
-                run = made.finish()
-                if run.rows:
-                    low, high = min(e.low for e in chosen), max(e.high for e in chosen)
-                    files.put(txn, run, low, high)
-            except BaseException:
-                made.abort()
-                raise
-            try:
-                txn.commit()
-            except StateConflict:
-                made.abort()
-                raise
 
 
 def open_state(

@@ -65,6 +65,17 @@ MAX_FOUND_BYTES: Final = (1 << 31) - 1
 # that is faster for them, and takes 24 times their bytes for a moment.
 LONG_TEXT_BYTES: Final = 64
 
+# A merge reads so many bytes of runs, about, and then commits: more are merged range by range.
+RANGE_BYTES: Final = 64 << 20
+
+# While another process merges, and where a merge of all ranges would be larger than one of them, a
+# hash may be in so many runs.
+MOST_RUNS: Final = 2 * MAX_RUNS
+
+# A merge holds a lock for so long after its last sign of life, and who waits for it looks so often.
+MERGE_LOCK_SECONDS: Final = 10.0
+MERGE_POLL_SECONDS: Final = 0.02
+
 # How long a merge waits for another one of the same runs, in seconds.
 MERGE_WAIT_SECONDS: Final = 3600.0
 

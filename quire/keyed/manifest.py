@@ -3,7 +3,7 @@
 - KM1: all of it is read at one moment (KV1 of `live_values`), and changed by commits only.
 - KM2: a change of rows reads the version and sets the next one: of two that began from the same one
   commits the first, the other raises StateConflict. A merge leaves the version, and reads the
-  values of the runs that it deletes: it is refused only where another merge was faster.
+  values of the runs that it takes: it is refused only where another merge was faster.
 - What was fired of timers (KT1) changes with the version, and is read with the runs.
 - KM3: a run has the changes of some versions, one after another, in one range of hashes. Of two
   runs with a hash in common one has the newer versions, all of them. A version may have several
@@ -26,6 +26,8 @@ PREFIX: Final = "quire.keyed."
 DEFINITION: Final = "definition"
 VERSION: Final = "version"
 FIRED: Final = "fired"
+PUT_BYTES: Final = "put_bytes"
+MERGED_BYTES: Final = "merged_bytes"
 _RUN: Final = "run "
 
 
@@ -51,9 +53,12 @@ class RunEntry(NamedTuple):
     rows: int
     deleted: int
     timers: int
-    size: int  # in bytes
-    first: int  # of the hashes that it is for
+    size: int  # of the whole run, in bytes
+    first: int  # of the hashes that it is for: of others it may have rows that do not count
     last: int
+    kept: (
+        int  # the bytes of those that count; as `rows` and `deleted` an estimate, once some do not
+    )
 
     @property
     def key(self) -> str:
@@ -69,6 +74,12 @@ class RunEntry(NamedTuple):
         """As it is kept."""
         return json.dumps(self._asdict()).encode()
 
+    def within(self, first: int, last: int) -> RunEntry:
+        """Return the entry of a part of it."""
+        whole, part = self.last - self.first + 1, last - first + 1
+        rows, deleted, kept = (n * part // whole for n in (self.rows, self.deleted, self.kept))
+        return self._replace(first=first, last=last, rows=rows, deleted=deleted, kept=kept)
+
 
 class KeyedManifest(NamedTuple):
     """A keyed state between two commits."""
@@ -77,6 +88,8 @@ class KeyedManifest(NamedTuple):
     version: int
     runs: tuple[RunEntry, ...]  # the newest first, of one version the first hashes first
     fired: tuple[FiredTimers, ...]
+    put_bytes: int  # of all runs that changes have written
+    merged_bytes: int  # and merges
 
     @classmethod
     def of(cls, name: str, values: Mapping[str, bytes]) -> KeyedManifest | None:
@@ -88,7 +101,8 @@ class KeyedManifest(NamedTuple):
             runs = tuple(sorted(found, key=lambda run: (-run.high, run.first)))
             definition = KeyedDefinition(**json.loads(values[DEFINITION]))
             fired = tuple(FiredTimers(*each) for each in json.loads(values.get(FIRED, b"[]")))
-            manifest = cls(definition, version_of(values.get(VERSION)), runs, fired)
+            numbers = (version_of(values.get(key)) for key in (PUT_BYTES, MERGED_BYTES))
+            manifest = cls(definition, version_of(values.get(VERSION)), runs, fired, *numbers)
         except (ValueError, TypeError) as error:
             raise StoreCorrupt(
                 f"keyed state {name!r}: what the state {PREFIX + name!r} keeps of it is not "
@@ -126,5 +140,5 @@ def _check_order(name: str, runs: Sequence[RunEntry]) -> None:
 
 
 def version_of(value: bytes | None) -> int:
-    """Return the version that a value says; 0 before the first. Raises ValueError."""
+    """Return the number that a value says; 0 before the first. Raises ValueError."""
     return 0 if value is None else int(value)

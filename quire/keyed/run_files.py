@@ -88,7 +88,7 @@ class RunFiles:
         """Put a run, with the versions that are in it, and name it in the manifest."""
         entry = RunEntry(
             run.id, low, high, run.file, run.rows, run.deleted, run.timers, run.size, run.first,
-            run.last,
+            run.last, run.size,
         )  # fmt: skip
         if run.file:
             txn.integration.adopt(self.queue, run.file)

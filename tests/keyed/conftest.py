@@ -19,6 +19,7 @@ PATH = "/store"
 SMALL: dict[str, Any] = {"segment_bytes": 64 << 10, "grow_bytes": 64 << 10}
 SMALL_RUNS: dict[str, Any] = {
     "MAX_RUNS": 3,
+    "MOST_RUNS": 6,
     "MERGED_RUNS": 2,
     "RUN_MESSAGE_BYTES": 1500,
     "PIECE_BYTES": 256,
@@ -31,10 +32,19 @@ SMALL_RUNS: dict[str, Any] = {
 """Few runs, of which most are files, with many pieces and several windows."""
 
 
+SMALL_RANGE_BYTES = 2500
+
+
 @pytest.fixture
 def small_runs(limits: Limits) -> None:
     """See SMALL_RUNS."""
     limits(**SMALL_RUNS)
+
+
+@pytest.fixture
+def small_ranges(small_runs: None, limits: Limits) -> None:
+    """See SMALL_RUNS; and merges of a few pieces, range by range."""
+    limits(RANGE_BYTES=SMALL_RANGE_BYTES)
 
 
 @pytest.fixture

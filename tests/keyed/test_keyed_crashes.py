@@ -9,6 +9,7 @@ import pytest
 
 import quire
 from quire import keyed
+from quire.keyed.run_merge import deepest
 from quire.ltds import LtdsWriter
 from quire.ltds.writer import LtdsInfo
 from quire.testing import SimEnv, enumerate_crashes
@@ -95,7 +96,7 @@ def look(env: SimEnv, acknowledged: list[str]) -> int:
         assert len(done) >= len(acknowledged) - 1
         assert store.browse("in").payloads() == [b"%d" % n for n in range(len(done), BATCHES)]
         assert shown(state) == rows_after(len(done))
-        assert len(state.runs()) <= 3
+        assert deepest(state.runs())[0] <= 6
         report = store.admin.verify()
         assert report.ok, report.findings
         return len(done)
@@ -119,6 +120,14 @@ def resume(env: SimEnv, acknowledged: list[str]) -> None:
 @pytest.mark.promise(1, 2)
 def test_batches_are_whole_after_a_power_failure_at_each_call(rng: Random) -> None:
     """Rows, positions and messages of a batch are there together, also amid a merge (KY1, KY3)."""
+    seed = rng.randrange(1 << 32)
+    assert enumerate_crashes(work, check, list, seed=seed, rounds=1, every=11) > 20
+
+
+@pytest.mark.crash
+@pytest.mark.promise(1, 2)
+def test_merges_by_range_are_whole_after_a_power_failure(rng: Random, small_ranges: None) -> None:
+    """Some ranges of a run are merged, others are not: each row is there once (MR3, KY3)."""
     seed = rng.randrange(1 << 32)
     assert enumerate_crashes(work, check, list, seed=seed, rounds=1, every=11) > 20
 

@@ -13,6 +13,7 @@ from quire import keyed
 from quire.errors import InvalidArgument, NotFound, StateConflict, StoreCorrupt
 from quire.keyed import keyed_changes, run_merge
 from quire.keyed.keyed_rows import KeyedRows, newest_of
+from quire.keyed.run_merge import deepest
 from quire.ltds import list_ids, path_of
 from quire.testing import SimEnv
 from tests.keyed.conftest import PATH, SMALL
@@ -41,8 +42,9 @@ def shown(state: keyed.KeyedState) -> dict[str, int]:
 class KeyedHistory:
     """A state and a dict: puts, deletions, times, rollbacks, merges, checkpoints, crashes."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, most_runs: int = 3) -> None:
         self.rng = rng
+        self.most_runs = most_runs
         self.env = SimEnv(rng.randrange(1 << 32))
         self.rows: dict[Key, tuple[int, bytes | None, int]] = {}
         self.open()
@@ -61,7 +63,7 @@ class KeyedHistory:
         step()
         keys = self.drawn(30)
         assert self.found(self.state.get(keys)) == self.expected(keys, self.rows)
-        assert len(self.state.runs()) <= 3  # (MR2)
+        assert deepest(self.state.runs())[0] <= self.most_runs  # (MR2)
         if self.rng.random() < 0.3:
             self.compare()
 
@@ -154,6 +156,17 @@ def test_rows_are_those_of_a_model(rng: Random, rounds: int, small_runs: None) -
     """What is read is what a dict says, whatever happens in between (KC1, KC2, KY1, MR1)."""
     for _ in range(max(1, rounds // 6)):
         history = KeyedHistory(rng)
+        for _ in range(50):
+            history.step()
+        history.end()
+
+
+def test_rows_are_those_of_a_model_over_merges_by_range(
+    rng: Random, rounds: int, small_ranges: None
+) -> None:
+    """Merges range by range: runs of which a part counts, and some of a few ranges (MR3)."""
+    for _ in range(max(1, rounds // 6)):
+        history = KeyedHistory(rng, 6)
         for _ in range(50):
             history.step()
         history.end()

@@ -22,7 +22,7 @@ from quire.keyed.run_writer import RunWriter
 from quire.keyed.state_look import _open_runs
 from quire.keyed.timer_mark import BEFORE_ALL, FiredTimers, TimerMark, fired_of
 from quire.testing import SimEnv
-from tests.keyed.conftest import PATH, SMALL
+from tests.keyed.conftest import PATH, SMALL, SMALL_RANGE_BYTES
 from tests.keyed.test_run import RUN_ID, WORDS, rows_of
 from tests.kit.limits import Limits
 
@@ -212,8 +212,10 @@ def test_timers_are_those_of_a_model(
     rng: Random, rounds: int, small_runs: None, limits: Limits
 ) -> None:
     """Each is due once: with its commit, and not before; one of a row that was put anew is not
-    (KT1).
+    (KT1), also over merges by range.
     """
+    if rng.random() < 0.5:
+        limits(RANGE_BYTES=SMALL_RANGE_BYTES)
     for _ in range(max(1, rounds // 6)):
         history = TimedHistory(rng)
         for _ in range(60):
