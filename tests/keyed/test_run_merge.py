@@ -122,7 +122,7 @@ def test_a_large_run_is_merged_range_by_range(
     put(store, state, range(100, 400), "b")
     before = [run.file for run in state.runs()]
     expected = dict.fromkeys(range(100), "a") | dict.fromkeys(range(100, 400), "b")
-    calls = 0
+    calls, files = 0, set[int]()
     while state.merge():
         calls += 1
         assert found(state) == expected
