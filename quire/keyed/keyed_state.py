@@ -1,8 +1,4 @@
-"""A keyed state of a store: `quire.keyed.open_state`.
-
-- KY3: a merge is a transaction of its own, which changes no row: who reads the state meanwhile, or
-  changes it, goes on.
-"""
+"""A keyed state of a store: `quire.keyed.open_state`."""
 
 from __future__ import annotations
 
