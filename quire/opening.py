@@ -19,7 +19,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from quire.arguments import check_seconds
-from quire.env import Env, OsEnv, check_env
+from quire.env import Env, OsEnv, check_env, return_large_blocks
 from quire.errors import InvalidArgument, QuireError, StoreFailed, StoreLocked
 from quire.libraries.late_imports import importing
 from quire.limits import DEFAULT_CALL_TIMEOUT, JOIN_POLL_SECONDS, JOIN_SECONDS, START_SECONDS
@@ -286,6 +286,8 @@ def serve(
         from .remote.ownership.election import Election
 
     path, env, say = checked_path(path), OsEnv(), say or _log.info
+    if listen:
+        return_large_blocks()  # which clients elsewhere send and ask for, many at a time
     grace = check_seconds(grace) if grace else 0.0
     access = _access(env, users, audit)
     prepare = _preparing(env, heartbeat, limits or {})

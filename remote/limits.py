@@ -164,6 +164,7 @@ USER_WAITING = MAX_WAITING // 4
 USER_PUTS_PER_SECOND = 100_000  # of messages: more than one connection puts by itself
 USER_IDLE_SECONDS = 3600.0  # as long as a transaction may stay open
 MIN_REQUEST_BYTES = 2 * SEND_AHEAD_BYTES  # less would keep a client from sending what it buffers
+BYTES_RETRY_SECONDS = 0.2  # likewise, where what is in use is sent and received all the time
 LIMIT_RETRY_SECONDS = 1.0  # until a client at a limit tries again, where nobody knows
 PUTS_AHEAD_SECONDS = 1.0  # as many puts as the rate gives in that time may come at once
 MAX_LIMIT = 1e15  # a number that is no mistake

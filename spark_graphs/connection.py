@@ -20,6 +20,7 @@ from quire.env.interpreter import Lock
 from quire.errors import (
     ConnectionLost,
     InvalidArgument,
+    LimitReached,
     OutcomeUnknown,
     QuireError,
     StoreClosed,
@@ -29,7 +30,7 @@ from quire.errors import (
 from quire.libraries.late_imports import importing
 from quire.opening import open_or_serve
 
-from .limits import PATIENCE_SECONDS
+from .limits import LIMIT_PAUSE_SECONDS, PATIENCE_SECONDS
 from .worker_garbage import leave_out_modules
 
 if TYPE_CHECKING:
@@ -149,7 +150,8 @@ def call(
     """Return what `action` returns; it is repeated while the owner dies under it.
 
     With `repeat_unknown` the action is also repeated when it is not known whether it took effect.
-    The last error is raised when the store could not be reached for PATIENCE_SECONDS.
+    Where the server has as much in use as may be, it waits until there is room. The last error is
+    raised when the store could not be reached, or had no room, for PATIENCE_SECONDS.
     """
     env = env or OsEnv()
     repeated = (*_LOST, OutcomeUnknown) if repeat_unknown else _LOST
@@ -159,6 +161,14 @@ def call(
     while True:
         try:
             result = action(store_at(path))
+        except LimitReached as error:
+            if error.retry_after is None:
+                raise
+            # By chance, so that tasks which are refused together do not come together again.
+            pause = min(2 * max(pause, error.retry_after), LIMIT_PAUSE_SECONDS)
+            if env.monotonic() + pause > deadline:
+                raise
+            env.sleep(pause * (1 + env.random_u64() / 2**64) / 2)
         except repeated:
             forget(path)
             pause = next(pauses, pause)

@@ -148,3 +148,4 @@ assert LOCAL_BYTES < DEFAULT_STEP_BYTES
 
 # How long to go on trying to reach a store: an owner that died is started anew and recovers first.
 PATIENCE_SECONDS = 60.0
+LIMIT_PAUSE_SECONDS = 2.0  # at most, between two tries at a server that has no room

@@ -35,6 +35,7 @@ from typing import (
 from quire.arguments import are_several
 from quire.batches import delivered_messages
 from quire.errors import InvalidArgument
+from quire.limits import PLACES_BYTES
 from quire.messages.message import Message
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,6 +58,7 @@ class Facts(NamedTuple):
     long: bool = False  # handlers of signals run in it, where the owner makes it
     needs: str | None = None  # the rights that a user must have (TC2)
     shows: str = ""  # what of its result is shown to users who may see it
+    brings: str = ""  # the argument that says how many bytes its answer has, see `answer_bytes`
     noted: bool = True  # a change is in the audit log; not what moves messages, as puts and gets
 
 
@@ -69,6 +71,7 @@ def look(
     long: bool = False,
     needs: str | None = None,
     shows: str = "",
+    brings: str = "",
 ) -> Callable[[F], F]: ...
 def look(
     method: Any = None,
@@ -77,9 +80,12 @@ def look(
     long: bool = False,
     needs: str | None = None,
     shows: str = "",
+    brings: str = "",
 ) -> Any:
     """A call that changes nothing."""
-    facts = Facts(False, True, of_one_owner=of_one_owner, long=long, needs=needs, shows=shows)
+    facts = Facts(
+        False, True, of_one_owner=of_one_owner, long=long, needs=needs, shows=shows, brings=brings
+    )
     return _marked(method, facts)
 
 
@@ -131,6 +137,16 @@ def _marked(method: Any, facts: Facts) -> Any:
         return method
 
     return mark if method is None else mark(method)
+
+
+def answer_bytes(facts: Facts, arguments: Mapping[str, Any]) -> int:
+    """Return how many bytes the answer has, where arguments tell: a number, or of several places.
+
+    They are as they came, and not checked.
+    """
+    found = arguments.get(facts.brings)
+    each = [place[-1:] for place in found] if isinstance(found, list) else [[found]]
+    return min(sum(n for [n] in each if type(n) is int and n > 0), PLACES_BYTES)
 
 
 class CallArguments(NamedTuple):

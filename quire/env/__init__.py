@@ -17,6 +17,7 @@ from .os_platform import (
     READ,
     UNIX_SOCKETS_REFUSE,
     WRITE,
+    return_large_blocks,
     short_path,
     socket_events,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "give_owner_rights",
     "keep_standard_descriptors",
     "moved_socket",
+    "return_large_blocks",
     "short_path",
     "socket_events",
     "socket_pair",

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 else:
     ctypes = stand_in("ctypes")  # which takes some time to load, and many a process never needs
 
+_MMAP_THRESHOLD: Final = -3  # M_MMAP_THRESHOLD of mallopt(3)
+_LARGE_BLOCK_BYTES: Final = 1 << 20
+
 FALLOC_FL_KEEP_SIZE = 0x01
 FALLOC_FL_PUNCH_HOLE = 0x02
 
@@ -124,6 +127,17 @@ def short_path(path: bytes) -> Iterator[bytes]:
         yield b"/proc/self/fd/%d/%s" % (fd, name)
     finally:
         os.close(fd)
+
+
+def return_large_blocks() -> None:
+    """Have the memory of each block of 1 MiB or more go back to the system when it is freed.
+
+    The C library's own threshold rises to 32 MiB with the blocks that come and go, and each of its
+    arenas, of which there are eight for a processor, then keeps twice as much for the next ones.
+    """
+    function = getattr(ctypes.CDLL(None), "mallopt", None)
+    if function is not None:  # another C library does it anyway
+        function(_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
 @cache

@@ -15,6 +15,7 @@ the environment variable QUIRE_PORTABLE=1 (`make test-portable`).
 | locks of names in one file | `F_OFD_SETLK` | `lockf`, and a table (`os_lock`) |
 | what happens at connections | `epoll` | `poll`, which a socket pair interrupts |
 | a socket whose path is too long | `/proc/self/fd`, `O_PATH` | a link below `/tmp` |
+| memory of large blocks | `mallopt` has it go back when it is freed | as the library does |
 | a request that nobody has read | Unix sockets tell | nobody tells (CH3, SV3) |
 """
 
@@ -42,6 +43,7 @@ if PORTABLE:
         punch_hole,
         read_into,
         reserve,
+        return_large_blocks,
         short_path,
         socket_events,
         sync_data,
@@ -63,6 +65,7 @@ else:
         punch_hole,
         read_into,
         reserve,
+        return_large_blocks,
         short_path,
         socket_events,
         sync_data,
@@ -85,6 +88,7 @@ __all__ = [
     "punch_hole",
     "read_into",
     "reserve",
+    "return_large_blocks",
     "short_path",
     "socket_events",
     "sync_data",

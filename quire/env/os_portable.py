@@ -109,6 +109,10 @@ def free_byte(fd: int, place: int) -> None:
     fcntl.lockf(fd, fcntl.LOCK_UN, 1, place)
 
 
+def return_large_blocks() -> None:
+    """Memory goes back to the system as the C library sees fit."""
+
+
 @contextmanager
 def short_path(path: bytes) -> Iterator[bytes]:
     """Another path of a file in a directory that is there, through a link to that, for a while."""

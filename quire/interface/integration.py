@@ -171,7 +171,7 @@ class Integration(Subject, path="integration"):
     def end_lease(self, lease_id: int) -> None:
         """End a lease; nothing happens if it has ended already."""
 
-    @look(needs="browse own_queue:queue")
+    @look(needs="browse own_queue:queue", brings="places")
     def read_places(self, queue: str, places: Iterable[tuple[str, int, int, int]]) -> list[bytes]:
         """Return bytes of leased pieces, for who has none of the store's files: not verified.
 
@@ -202,7 +202,7 @@ class Integration(Subject, path="integration"):
         transaction, and DiskFull.
         """
 
-    @look(needs="put writer:writer")
+    @look(needs="put writer:writer", brings="length")
     def read_fragment(
         self, ltds_id: int, offset: int, length: int, writer: str | None = None
     ) -> tuple[int, bytes]:

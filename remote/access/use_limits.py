@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from quire.errors import InvalidArgument
 from quire.remote.limits import (
+    BYTES_RETRY_SECONDS,
     LIMIT_RETRY_SECONDS,
     MAX_CONNECTIONS,
     MAX_FRAME_BYTES,
@@ -83,7 +84,8 @@ USE_LIMITS: Final = _table(
         "has as many bytes of requests and answers under way as it may, {value}",
         "send less at a time, and read the answers",
         LimitUnit.BYTES,
-        lowest=MIN_REQUEST_BYTES,
+        BYTES_RETRY_SECONDS,
+        MIN_REQUEST_BYTES,
     ),
     UseLimit(
         "request_bytes",

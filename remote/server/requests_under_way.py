@@ -289,7 +289,10 @@ class RequestsUnderWay:
     def _work(self, connection: ServedConnection, client: ServedClient, rest: Rest) -> None:
         """Do a job."""
         try:
-            self._do_rest(connection, client, rest)
+            try:
+                self._do_rest(connection, client, rest)
+            finally:
+                client.end_answer()
         except Exception:  # noqa: BLE001 the others are served on
             _log.exception("a client of %s is cut off", self._server.path)
             connection.cut()

@@ -37,6 +37,7 @@ from quire.arguments import (
 from quire.batches.delivered_messages import Messages
 from quire.batches.delivered_slice import Delivered
 from quire.block.format import Column
+from quire.calls.call_table import answer_bytes
 from quire.errors import (
     LimitReached,
     QueueFull,
@@ -51,7 +52,7 @@ from quire.messages.message import SETTABLE, Message
 from quire.messages.message_id import PutId
 from quire.messages.typed_message import row_of_payload
 from quire.moments import Duration
-from quire.remote.access.use_limits import TRANSACTIONS
+from quire.remote.access.use_limits import BYTES, TRANSACTIONS
 from quire.remote.limits import HEAVY_BYTES
 from quire.remote.wire.delivered_messages import Answer, message_answer, short_message
 from quire.remote.wire.failures import describe_error, error_from_elsewhere
@@ -269,6 +270,7 @@ class ServedClient:
         self._start = _USUAL  # how its transaction is to begin
         self._named: ServedTransaction | None = None  # that the request names
         self._doing = ""  # the change that it asks for
+        self._answer_bytes = 0  # that are charged for an answer before it is made
 
     def waiting(self) -> AbstractContextManager[None]:
         """A block in which a request waits for others."""
@@ -323,6 +325,11 @@ class ServedClient:
             return get if found is get else get.encode(found)  # type: ignore[no-any-return]
         except Exception as error:  # noqa: BLE001 it is told to the client (SS1)
             return self._failed(error)
+
+    def end_answer(self) -> None:
+        """What was charged for the answer before it was made is given back: it is, or nobody is."""
+        size, self._answer_bytes = self._answer_bytes, 0
+        self.account.give_back(BYTES, size)
 
     def is_heavy(self, data: Bytes) -> bool:
         """Return True if answering the frame may take long, even if nothing is to be waited for."""
@@ -500,6 +507,10 @@ class ServedClient:
             return self._undecided.answer(_DECISIONS[op], frame.header)
         if op == READ_CHUNK:
             return iter([answer_chunk(self._store, frame.header)])
+        if row.facts.brings:
+            size = answer_bytes(row.facts, arguments_of(frame.header))
+            self.account.take(BYTES, size)
+            self._answer_bytes = size
         if row.facts.held:
             self._streams.holds |= arguments_of(frame.header).get("durable", False) is False
         return answer_call(self._store, op, frame.header, self._streams)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -56,12 +57,14 @@ def hidden_store(directory: Path) -> Iterator[tuple[Any, str]]:
 class ServerProcess:
     """A process that serves a store at a port, and is killed and started again there."""
 
-    def __init__(self, path: str, users: str) -> None:
+    def __init__(self, path: str, users: str, **limits: int) -> None:
         with socket.create_server(("localhost", 0)) as free:
             self.port = free.getsockname()[1]
         self.url = f"quire://localhost:{self.port}"
         server, _ = certificates()
-        self._arguments = [path, f"localhost:{self.port}", server.cert, server.key, users]
+        self._arguments = [
+            path, f"localhost:{self.port}", server.cert, server.key, users, json.dumps(limits)
+        ]  # fmt: skip
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -80,11 +83,13 @@ class ServerProcess:
 
 
 SERVE = """
+import json
 import sys
 import quire
 
-path, listen, cert, key, users = sys.argv[1:]
-quire.serve(path, listen=[listen], tls=quire.Tls(cert=cert, key=key), users=users)
+path, listen, cert, key, users, limits = sys.argv[1:]
+tls = quire.Tls(cert=cert, key=key)
+quire.serve(path, listen=[listen], tls=tls, users=users, limits=json.loads(limits))
 """
 
 
