@@ -286,8 +286,6 @@ def serve(
         from .remote.ownership.election import Election
 
     path, env, say = checked_path(path), OsEnv(), say or _log.info
-    if listen:
-        return_large_blocks()  # which clients elsewhere send and ask for, many at a time
     grace = check_seconds(grace) if grace else 0.0
     access = _access(env, users, audit)
     prepare = _preparing(env, heartbeat, limits or {})
@@ -388,6 +386,7 @@ def _ports(
         if tls is not None or insecure or access is not None:
             raise InvalidArgument("certificates, or none, and users are for a port: give listen")
         return None
+    return_large_blocks()  # which clients elsewhere send and ask for, many at a time
     with importing():
         from .remote.ownership.served_ports import ServedPorts
 

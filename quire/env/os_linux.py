@@ -16,6 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.libraries.late_modules import stand_in
+from quire.limits import LARGE_BLOCK_BYTES
 
 from .os_descriptors import STREAMS, keep_standard_descriptors, open_descriptor
 from .seam import SocketEvents
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     import ctypes
 else:
     ctypes = stand_in("ctypes")  # which takes some time to load, and many a process never needs
-
-_MMAP_THRESHOLD: Final = -3  # M_MMAP_THRESHOLD of mallopt(3)
-_LARGE_BLOCK_BYTES: Final = 1 << 20
 
 FALLOC_FL_KEEP_SIZE = 0x01
 FALLOC_FL_PUNCH_HOLE = 0x02
@@ -137,7 +135,7 @@ def return_large_blocks() -> None:
     """
     function = getattr(ctypes.CDLL(None), "mallopt", None)
     if function is not None:  # another C library does it anyway
-        function(_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
+        function(-3, LARGE_BLOCK_BYTES)  # M_MMAP_THRESHOLD of mallopt(3)
 
 
 @cache

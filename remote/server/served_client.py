@@ -327,7 +327,7 @@ class ServedClient:
             return self._failed(error)
 
     def end_answer(self) -> None:
-        """What was charged for the answer before it was made is given back: it is, or nobody is."""
+        """Give back what was charged for the answer beforehand: now it is charged itself."""
         size, self._answer_bytes = self._answer_bytes, 0
         self.account.give_back(BYTES, size)
 

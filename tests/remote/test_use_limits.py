@@ -515,7 +515,7 @@ def test_bytes_under_way_are_limited(url: str, users: Users, owner: Store) -> No
         stream.send(long[: 1 << 18])
         eventually(lambda: in_use(owner, "bytes") == len(long))
         error = refusal(lambda: asked(other, long))
-        assert (error.limit, error.retry_after) == ("bytes", 1.0)
+        assert (error.limit, error.retry_after) == ("bytes", 0.2)
         with opened(url, users, "bert") as store:
             store.put("orders", bytes(20 * MIB))
         assert asked(other, put(2, b"x")) == ID
