@@ -18,6 +18,7 @@ from quire.moments import Duration
 from .fragment_files import FragmentFiles
 from .key_hash import hashes_of
 from .keyed_changes import KeyedChanges
+from .keyed_check import findings_of
 from .keyed_merges import KeyedMerges
 from .keyed_reader import KeyedReader, KeyedStore
 from .keyed_status import KeyedStatus
@@ -164,6 +165,14 @@ class KeyedState:
             manifest.merged_bytes,
         )  # fmt: skip
 
+    def verify(self) -> list[str]:
+        """Read all of its runs, and return what is missing or damaged, each with its name.
+
+        `store.admin.verify` reads their bytes, too, and knows nothing of what they are: it does not
+        miss one that somebody else has taken. Raises NotFound.
+        """
+        return findings_of(self._reader)
+
     # Changing
 
     def within(self, txn: Transaction) -> KeyedChanges:
@@ -171,6 +180,10 @@ class KeyedState:
 
         One `with` block of a state in a transaction. Raises StateConflict, NotFound.
         """
+        if not hasattr(txn, "get_value"):
+            raise InvalidArgument(
+                f"txn {txn!r:.100}: give the transaction that the changes are a part of"
+            )
         self._merges.merge_due()
         return KeyedChanges(self._reader, txn)
 

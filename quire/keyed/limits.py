@@ -68,6 +68,9 @@ LONG_TEXT_BYTES: Final = 64
 # A merge reads so many bytes of runs, about, and then commits: more are merged range by range.
 RANGE_BYTES: Final = 64 << 20
 
+# Messages of runs that are looked through together, which are fewer.
+MOST_MESSAGES: Final = 1_000_000
+
 # While another process merges, and where a merge of all ranges would be larger than one of them, a
 # hash may be in so many runs.
 MOST_RUNS: Final = 2 * MAX_RUNS

@@ -226,6 +226,10 @@ class KeyedRun:
             block += 1
         return np.concatenate(found)[:most]
 
+    def count_timers(self) -> int:
+        """Return how many timers there are, all of which are read. Raises StoreCorrupt."""
+        return sum(len(self._timer_block(number)) for number in range(len(self._timer_index)))
+
     def _timer_block(self, number: int) -> NDArray[np.void]:
         size = TIMERS_TOGETHER * timer_type().itemsize
         offset = self._timers_at + number * size

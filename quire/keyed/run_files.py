@@ -17,6 +17,7 @@ from quire.selectors.template import Template
 
 from .format import LAST_HASH
 from .fragment_files import FragmentFiles, SeenFragments
+from .limits import MOST_MESSAGES
 from .manifest import RunEntry
 from .open_runs import OpenRuns, run_in_memory, run_of_file
 from .row_layout import RowLayout
@@ -65,11 +66,15 @@ class RunFiles:
         run = self._open.get(entry.id)
         if run is None:
             try:
-                run = self._from_file(entry) if entry.file else self._from_message(entry)
+                run = self.open_anew(entry)
             except StoreCorrupt as error:
                 raise RunGone(str(error)) from error
         self._open.keep(entry.id, run)
         return run
+
+    def open_anew(self, entry: RunEntry) -> KeyedRun:
+        """Return a run that nobody else has. Raises RunGone, StoreCorrupt."""
+        return self._from_file(entry) if entry.file else self._from_message(entry)
 
     def new_run(
         self,
@@ -112,6 +117,11 @@ class RunFiles:
     def _payload(self, entry: RunEntry) -> bytes:
         run = self._open.get(entry.id)
         return self._message(entry).payload if run is None else bytes(run.whole())
+
+    def messages(self) -> list[tuple[int, str | None]]:
+        """Return the id of each message there is, and which run it is."""
+        found = self._store.browse(self.queue, MOST_MESSAGES)
+        return [(message.id, message.correlation_id) for message in found]
 
     def _message(self, entry: RunEntry) -> Message:
         for found in self._store.browse(self.queue, 1, where=Template(correlation_id=entry.name)):

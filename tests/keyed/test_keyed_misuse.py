@@ -22,7 +22,7 @@ from quire.errors import (
     StoreCorrupt,
     TransactionClosed,
 )
-from quire.ltds import list_ids
+from quire.ltds import list_ids, path_of
 from quire.testing import SimEnv
 from tests.keyed.conftest import PATH, SMALL
 from tests.kit.limits import Limits
@@ -263,3 +263,39 @@ def test_a_queue_that_somebody_else_has_used(
         fresh.drop()
     anew = keyed.open_state(store, "seen", "name", "name string, size bigint", env=env)
     assert anew.get(["ada"]).num_rows == 0
+
+
+@pytest.mark.promise(10)
+def test_verify_names_what_is_missing(
+    store: quire.Store, env: SimEnv, state: keyed.KeyedState, small_runs: None
+) -> None:
+    """A run that somebody took, one that is damaged, and a message that is of no run (KY2)."""
+    put(store, state, row("ada"))
+    with store.transaction() as txn, state.within(txn) as rows:
+        many = [{"name": f"{number} " * 40, "size": 1} for number in range(300)]
+        rows.put(many, timers=list(range(300)))
+    assert state.verify() == []
+    large, small = state.runs()
+    path = path_of(f"{PATH}/ltds", large.file)
+    store.put("quire.keyed.seen", b"mine")
+    assert store.get("quire.keyed.seen") is not None
+    (missing, stray) = state.verify()
+    assert small.name in missing
+    assert "is of no run" in stray
+    env.corrupt(path, 4096 + large.size // 2, b"\xff" * 64)
+    damaged, _, _ = keyed.open_state(store, "seen", env=env).verify()
+    assert large.name in damaged
+    env.remove(path)
+    gone, _, _ = state.verify()
+    assert large.name in gone
+    state.drop()
+    with pytest.raises(NotFound):
+        state.verify()
+
+
+def test_what_is_no_transaction_is_told(store: quire.Store, state: keyed.KeyedState) -> None:
+    """With what to give."""
+    for bad in (None, store, 5):
+        wrong: Any = bad
+        with pytest.raises(InvalidArgument, match="give the transaction"):
+            state.within(wrong)
