@@ -102,7 +102,7 @@ def _step(spark: Any, path: str, drawn: list[Any], *, remembers: bool) -> list[f
 
     def add(rows: Any, totals: Any) -> Any:
         news = summed(rows)
-        after = news.join(totals.rows(news), "key", "left").selectExpr(
+        after = news.join(totals.rows(rows), "key", "left").selectExpr(
             "key", "coalesce(total, 0L) + amount as total", "note"
         )
         return {

@@ -307,14 +307,15 @@ def test_what_is_too_much_for_the_driver_goes_by_tasks(
 ) -> None:
     """A small batch of which much has become: the next try does not have it collected."""
 
-    def here(self: StepWork, outputs: Any) -> list[Any]:
+    def here(self: StepWork, outputs: Any, *more: Any) -> Any:
         raise RuntimeError("results (1.2 GiB) are bigger than spark.driver.maxResultSize (1.0 GiB)")
 
     nobody: Any = None
     made = StepWork(
         Step("s", "step", here, ("a",)), nobody, TaskStore(store.path, store.integration.store_id)
     )
-    monkeypatch.setattr(StepWork, "called", lambda *given, **how: {"out": nobody})
+    monkeypatch.setattr(StepWork, "_call", lambda *given, **how: {"out": nobody})
+    monkeypatch.setattr(StepWork, "_frames", lambda *given, **how: {})
     monkeypatch.setattr(StepWork, "_here", here)
     monkeypatch.setattr(StepWork, "_by_tasks", lambda *given: [])
     for _ in range(2):

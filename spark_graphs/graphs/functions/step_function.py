@@ -31,7 +31,7 @@ from quire.spark_graphs.graphs.batches.task_store import (
 )
 from quire.spark_graphs.graphs.definition import Step
 from quire.spark_graphs.graphs.schemas import NO_SCHEMAS, Schemas, routes_of, typed_among
-from quire.spark_graphs.graphs.spark.collected_rows import collected
+from quire.spark_graphs.graphs.spark.collected_rows import collected, collected_together
 from quire.spark_graphs.graphs.spark.error_reason import text_of
 from quire.spark_graphs.graphs.states.batch_states import BatchStates, StateChange
 from quire.spark_graphs.graphs.states.checked_changes import check_changes
@@ -149,11 +149,13 @@ class StepWork:
         fragments: list[Fragment] = []
         changes: list[StateChange] = []
         try:
-            if outputs:
-                fragments = self._by_tasks(outputs) if by_tasks else self._here(outputs)
+            if not by_tasks:
+                fragments, changes = self._here(outputs, changed, states)
+            elif outputs:
+                fragments = self._by_tasks(outputs)
             if states is not None:
-                for state, rows in changed:
-                    changes.append(states.of(state).write(rows, STATE_RANGES if by_tasks else 0))
+                for state, rows in changed if by_tasks else ():
+                    changes.append(states.of(state).write_by_tasks(rows, STATE_RANGES))
                 changes += states.unchanged(self.step.states, changes)
         except Exception as error:
             if is_too_much(error):  # tried again, it goes by tasks
@@ -266,19 +268,28 @@ class StepWork:
         ]
         return fragments_of(reduce(lambda a, b: a.union(b), pointers).collect())
 
-    def _here(self, outputs: Mapping[str | None, DataFrame]) -> list[Fragment]:
-        """Have the outputs' rows come here, and write them."""
+    def _here(
+        self,
+        outputs: Mapping[str | None, DataFrame],
+        changed: Sequence[tuple[StepState, DataFrame]],
+        states: BatchStates | None,
+    ) -> tuple[list[Fragment], list[StateChange]]:
+        """Have the rows of outputs and states come here, and write them."""
         typed: dict[str | None, DataFrame] = {
             queue: rows for queue, rows in outputs.items() if queue in self.typed
         }
         plain = {queue: rows for queue, rows in outputs.items() if queue not in self.typed}
         if len(plain) > 1:
             plain = {None: with_queues(plain)}
-        fragments = []
-        for queue, rows in (typed | plain).items():
-            batches = iter(collected(rows).to_batches())
+        found = typed | plain
+        tables = iter(collected_together([*found.values(), *(rows for _, rows in changed)]))
+        fragments: list[Fragment] = []
+        for queue, rows in found.items():
+            batches = iter(next(tables).to_batches())
             fragments += self._writer(queue, rows).fragments(batches)
-        return fragments
+        if states is None:
+            return fragments, []
+        return fragments, [states.of(state).write(next(tables)) for state, _ in changed]
 
     def _writer(self, queue: str | None, rows: DataFrame) -> PartWriter:
         routes = routes_of(rows.schema, queue, self.typed)

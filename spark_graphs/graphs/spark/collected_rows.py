@@ -8,10 +8,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from quire.libraries import pa
+from quire.libraries import pa, pc
 from quire.libraries.late_imports import importing
 from quire.spark_graphs.pyspark_features import collected_batches, to_arrow_schema
 
@@ -50,6 +51,37 @@ def collected(rows: DataFrame) -> pa.Table:
     except Py4JJavaError as error:
         raise readable_error(error, exception_text(rows.sparkSession)) from None
     return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
+
+
+def collected_together(frames: Sequence[DataFrame]) -> list[pa.Table]:
+    """Return all rows of each, of one job: what they have in common Spark makes once.
+
+    Raises what `collected` does.
+    """
+    if len(frames) < 2:
+        return [collected(each) for each in frames]
+    with importing():
+        from pyspark.sql import functions as f
+
+    nothing = [f.lit(None).cast(each.schema).alias(f"v{at}") for at, each in enumerate(frames)]
+    parts = []
+    for number, frame in enumerate(frames):
+        own = f.struct(*(f.col(f"`{name}`") for name in frame.columns)).alias(f"v{number}")
+        columns = [*nothing[:number], own, *nothing[number + 1 :]]
+        parts.append(frame.select(f.lit(number).alias("number"), *columns))
+    rows = collected(reduce(lambda a, b: a.union(b), parts))
+    return [_part_of(rows, number, frame) for number, frame in enumerate(frames)]
+
+
+def _part_of(rows: pa.Table, number: int, frame: DataFrame) -> pa.Table:
+    own = rows.filter(pc.equal(rows.column("number"), number)).column(f"v{number}")
+    schema = to_arrow_schema(frame.schema)
+    if not len(own):
+        return schema.empty_table()
+    parts = [
+        pa.RecordBatch.from_arrays(chunk.flatten(), names=schema.names) for chunk in own.chunks
+    ]
+    return pa.Table.from_batches(parts).cast(schema)
 
 
 def _batches(frame: Any) -> list[pa.RecordBatch]:

@@ -115,14 +115,13 @@ class BatchState:
 
     # Changing
 
-    def write(self, rows: DataFrame, ranges: int = 0) -> StateChange:
-        """Write what becomes of the state's rows. Raises RowRefused, and what Spark raises.
+    def write(self, rows: pa.Table) -> StateChange:
+        """Write what becomes of the state's rows, here. Raises RowRefused."""
+        run = written_by(self._access.path, self._task_state, self._look, rows)
+        return StateChange(self._access, self.state, self._look, () if run is None else (run,))
 
-        `ranges`: tasks write it, of so many ranges of keys; 0: it is written here.
-        """
-        if not ranges:
-            run = written_by(self._access.path, self._task_state, self._look, collected(rows))
-            return StateChange(self._access, self.state, self._look, () if run is None else (run,))
+    def write_by_tasks(self, rows: DataFrame, ranges: int) -> StateChange:
+        """Have tasks write it, of so many ranges of keys. Raises what Spark raises."""
         tagger = RangeTagger(self._task_state, self._look, ranges)
         writer = RowWriter(self._access.path, self._task_state, self._look, ranges)
         tagged = rows.mapInArrow(tagger, tagger.schema_of(rows.schema))
