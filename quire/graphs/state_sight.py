@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from quire.definitions.row_schema import schema_of_words
-from quire.errors import InvalidArgument
-from quire.keyed import open_state
-from quire.keyed.manifest import PREFIX, KeyedManifest
+from quire.definitions.row_schema import words_of
+from quire.errors import InvalidArgument, NotFound
+from quire.keyed import KeyedState, open_state
 from quire.libraries import pa
 
 from .definition import StepDefinition
@@ -25,30 +25,35 @@ class StateSight(Struct, frozen=True):
     name: str
     schema: str  # in words
     key: tuple[str, ...]  # the first columns
-    runs: int
-    rows: int  # of all runs: a key that was put again is in several until they are merged
+    rows: int  # at most: what is in several runs counts in each until they are merged
     size_bytes: int
+    runs: int
+    put_bytes: int  # that changes have written so far
+    write_amplification: float  # how often those were written, with merges
 
     def __str__(self) -> str:
         return (
-            f"{self.name}: up to {self.rows:,} keys, {self.size_bytes:,} bytes in {self.runs} runs"
+            f"{self.name}: up to {self.rows:,} keys, {self.size_bytes:,} bytes in {self.runs} "
+            f"runs, written {self.write_amplification:.1f} times"
         )
 
 
 def see_state(store: Store, name: str) -> StateSight | None:
     """Return how a state is now; None: it is not there. No file of it is read."""
-    manifest = KeyedManifest.of(name, store.states.items(PREFIX + name))
-    if manifest is None:
-        return None
-    definition, runs = manifest.definition, manifest.runs
-    return StateSight(
-        name,
-        definition.schema,
-        tuple(schema_of_words(definition.schema).names[: definition.key]),
-        len(runs),
-        sum(run.rows - 2 * run.deleted for run in runs),
-        sum(run.size for run in runs),
-    )
+    state = KeyedState(store, name)
+    with suppress(NotFound):
+        status, schema = state.status(), state.schema
+        return StateSight(
+            name,
+            words_of(schema),
+            tuple(state.key_names),
+            status.rows,
+            status.size_bytes,
+            status.runs,
+            status.put_bytes,
+            status.write_amplification,
+        )
+    return None
 
 
 def rows_by_key(store: Store, name: str, texts: Sequence[str]) -> list[dict[str, Any]]:

@@ -81,6 +81,11 @@ class KeyedState:
         """The columns of its rows, those of the key first."""
         return layout_by(self._reader.manifest()).shown
 
+    @property
+    def key_names(self) -> list[str]:
+        """The columns of the key."""
+        return list(layout_by(self._reader.manifest()).key_names)
+
     # Looking
 
     def get(self, keys: Any) -> pa.RecordBatch:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quire.keyed import keyed_state, run_files, run_output
+from quire.keyed import keyed_merges, run_files, run_output
 from quire.spark_graphs import Graph, StateRows, keyed
 from quire.spark_graphs.graphs.functions import step_function
 from quire.spark_graphs.graphs.steps.step_commit import StepCommit
@@ -94,7 +94,7 @@ def kill_at(last: int) -> None:
 
     at_steps(run_output.RunOutput, "finish")
     at_steps(run_files.RunFiles, "put")
-    at_steps(keyed_state.KeyedState, "_merge")
+    at_steps(keyed_merges.KeyedMerges, "_merge")
     at_steps(StepCommit, "commit")
 
 

@@ -131,9 +131,12 @@ def _state(options: argparse.Namespace) -> int:
 
 def _print_states(options: argparse.Namespace, states: Sequence[StateSight | None]) -> None:
     found = [state for state in states if state is not None]
-    heads = ("STATE", "KEY", "UP TO KEYS", "BYTES", "RUNS", "SCHEMA")
+    heads = ("STATE", "KEY", "UP TO KEYS", "BYTES", "RUNS", "WRITTEN", "SCHEMA")
     rows = [
-        (s.name, ", ".join(s.key), str(s.rows), str(s.size_bytes), str(s.runs), s.schema)
+        (
+            *(s.name, ", ".join(s.key), str(s.rows), str(s.size_bytes), str(s.runs)),
+            *(f"{s.write_amplification:.1f} times", s.schema),
+        )
         for s in found
     ]
     print_listing(options, [fields_of(state) for state in found], heads, rows)
