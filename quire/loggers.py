@@ -22,6 +22,10 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from typing import Final
+
+FIELDS: Final = "quire"
+"""The attribute of a log record that has what it tells of by name: a queue, messages, ..."""
 
 
 class ToStandardError(logging.Handler):

@@ -351,7 +351,7 @@ class _Worker:
                         self._give_back(found, messages.transaction, error)
                         raise
                     messages.acknowledge()
-                    is_last = run.note_handled()
+                    is_last = run.note_handled(found)
                     found = None
                     if self._is_stopping() or is_last:
                         break
@@ -376,7 +376,7 @@ class _Worker:
             if self.run.rejects(messages, info) and not self._is_exclusive(info.name):
                 for message in messages:
                     transaction.reject(message, reason_of(error), self.run.delay)
-                self.run.is_later = True
+                self.run.note_rejected(messages, info)
 
     def _is_exclusive(self, queue: str) -> bool:
         has_others = "/" in self.run.task.source

@@ -346,6 +346,15 @@ def test_status_tells_of_the_archive(quire: Terminal) -> None:
     assert lines[2].startswith("archive /proc/none/archive: 1 record not shipped, ")
 
 
+def test_lines_of_serve_as_json(quire: Terminal) -> None:
+    """`--log-format json` has one object a line."""
+    lines = [
+        json.loads(line) for line in quire("serve", "--linger=0", "--log-format=json").splitlines()
+    ]
+    assert [line["logger"] for line in lines] == ["quire.opening"] * len(lines)
+    assert lines[0]["message"].endswith(f"opens {quire.path}")
+
+
 def test_status_verify_and_checkpoint(quire: Terminal) -> None:
     """The state for people and for programs; verify says ok."""
     quire("put", "w", "1", "2")

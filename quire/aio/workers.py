@@ -344,7 +344,7 @@ class _TaskWorker:
                     except Exception as error:
                         await self._give_back(found, messages.transaction, error)
                         raise
-                    if run.note_handled():
+                    if run.note_handled(found):
                         break
         except StoreClosed:
             raise
@@ -377,7 +377,7 @@ class _TaskWorker:
             if self.run.rejects(messages, info) and not await self._is_exclusive():
                 for message in messages:
                     await transaction.reject(message, reason_of(error), self.run.delay)
-                self.run.is_later = True
+                self.run.note_rejected(messages, info)
 
     async def _is_exclusive(self) -> bool:
         queue, slash, _ = self.run.task.source.partition("/")

@@ -5,6 +5,7 @@ What becomes of a message whose handler has failed is WR7 to WR9 of `quire.worke
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, cast
@@ -34,7 +35,7 @@ from quire.limits import (
     WORKERS_LONGEST_RETRY_SECONDS,
     WORKERS_RETRY_SECONDS,
 )
-from quire.loggers import logger
+from quire.loggers import FIELDS, logger
 from quire.messages.message import Message
 from quire.reports.info import QueueInfo, SubscriptionInfo
 from quire.selectors.template import SelectorOrTemplate, check_selecting
@@ -102,21 +103,24 @@ class HandlerRun:
         self.label = f"{task.name} of {task.source}, {os.getpid()}-{_ENV.random_u64():016x}"
         self.is_later = False  # what has failed last comes later (WR7)
         self.delay: float | Retry | None = None  # so much later
+        self._outcome = ""  # of what has failed last, in words; empty: it is there again at once
         self._retry = retry
         self._single = 0  # so many messages are taken one at a time (WR9)
 
     def options(self) -> ConsumerOptions:
         """Return what is asked for, until a failure, or until as many as before are taken."""
-        task, self.is_later = self.task, False
+        task, self.is_later, self._outcome = self.task, False, ""
         number = 1 if self._single else task.max_messages
         single = task.max_messages == 1
         return ConsumerOptions(
             task.source, number, single, FOREVER_SECONDS, "auto", self.label, task.where
         )
 
-    def note_handled(self) -> bool:
+    def note_handled(self, found: object) -> bool:
         """Return True if as many as before are to be taken at once again."""
         self.handled += 1
+        if _log.isEnabledFor(logging.DEBUG):
+            self._tell(logging.DEBUG, "handled", found, "it is done")
         if not self._single:
             return False
         self._single -= 1
@@ -126,8 +130,43 @@ class HandlerRun:
         """Count and log that it is rolled back. `found`: what the handler got; None: nothing."""
         self.failures += 1
         self.last_error = f"{type(error).__name__}: {error}"
+        outcome = self._outcome or "it is rolled back"
+        if found is not None and not self._outcome:
+            outcome += f", and there again {'one at a time' if self._single else 'at once'}"
+        self._tell(logging.ERROR, "failed with", found, outcome, error)
+
+    def _tell(
+        self,
+        level: int,
+        verb: str,
+        found: Any,
+        outcome: str,
+        error: BaseException | None = None,
+    ) -> None:
+        """Log what became of the messages that the handler got."""
+        fields: dict[str, Any] = {"handler": self.task.name, "source": self.task.source}
+        if found is not None:
+            messages = [found] if isinstance(found, Message) else list(found)
+            fields |= {
+                "queue": messages[0].queue,
+                "messages": [message.id for message in messages],
+                "delivery": messages[0].delivery_count,
+            }
+        fields["outcome"] = outcome
         shown = "no message" if found is None else shown_as(found)
-        _log.exception("%s failed with %s: it is rolled back", self.task.name, shown)
+        _log.log(
+            level, "%s %s %s: %s", self.task.name, verb, shown, outcome,
+            exc_info=error, extra={FIELDS: fields},
+        )  # fmt: skip
+
+    def note_rejected(self, messages: Sequence[Message], info: QueueInfo) -> None:
+        """Note that messages of that queue were rejected, and so come later."""
+        self.is_later = True
+        most = info.max_deliveries
+        if most is not None and all(message.delivery_count >= most for message in messages):
+            self._outcome = f"it becomes a dead letter in {info.dead_letter!r}"
+        else:
+            self._outcome = "it is rolled back, and comes again later"
 
     def rejects(self, messages: Sequence[Message], info: QueueInfo) -> bool:
         """Return True if what the handler has failed with is to come later, after `delay`.
@@ -208,5 +247,7 @@ def reason_of(error: Exception) -> str:
 def shown_as(found: Any) -> str:
     """Return a description in words of the messages that a handler was called with."""
     if isinstance(found, Message):
-        return f"message {found.id}, delivery {found.delivery_count}"
-    return f"{len(found)} messages"
+        return f"message {found.id} of queue {found.queue!r}, delivery {found.delivery_count}"
+    messages = list(found)
+    first, last = messages[0], messages[-1]
+    return f"{len(messages)} messages of queue {first.queue!r}, {first.id} to {last.id}"

@@ -570,7 +570,8 @@ def test_a_handler_that_ends_its_thread_ends_them_all(
     assert (info.handled, info.running) == (0, 0)
     assert info.failures >= 1  # the other thread may have taken it once more
     assert info.last_error == f"{type(error).__name__}: {error}"
-    assert f"failed with message {message_id}, delivery 1" in caplog.text
+    shown = f"failed with message {message_id} of queue {work!r}, delivery 1: it is rolled back"
+    assert shown in caplog.text
     assert store.get_many(work).payloads() == [b"1"]
 
 

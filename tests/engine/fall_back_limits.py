@@ -69,6 +69,7 @@ LIMITS: dict[str, Sequence[int]] = {
     "KEPT_BUFFER_BYTES": (4096, 8192),
     "FIRST_SEGMENT_BYTES": (1 << 15,),
     "MAX_SPARES": (0, 1),
+    "COMPACT_ROUNDS": (1, 2),
     "READ_HANDLES": (1, 2),
     "SCAN_WINDOW_BYTES": (1 << 16,),
     "SEARCH_CHUNK_BYTES": (1 << 16,),

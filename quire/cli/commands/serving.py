@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.cli.command import Command, ExitStatus, argument
@@ -11,6 +13,7 @@ from quire.cli.opened_store import creation, opened, seen
 from quire.cli.printing import counted, fields_of, print_json, print_table, print_tree
 from quire.cli.typed_values import limits, seconds, size
 from quire.errors import InvalidArgument
+from quire.json_log import JsonLines, log_as_json
 from quire.libraries.late_imports import importing
 from quire.opening import serve
 
@@ -22,7 +25,25 @@ if TYPE_CHECKING:
 
 
 def _serve(options: argparse.Namespace) -> None:
-    print(f"process {os.getpid()} opens {options.path}", flush=True)
+    shown = log_as_json() if options.log_format == "json" else None
+    try:
+        _serve_and_say(options, _as_json if shown is not None else _as_text)
+    finally:
+        if shown is not None:
+            logging.getLogger("quire").removeHandler(shown)
+
+
+def _as_text(line: str) -> None:
+    print(line, flush=True)
+
+
+def _as_json(line: str) -> None:
+    record = logging.LogRecord("quire.opening", logging.INFO, "", 0, line, None, None)
+    print(JsonLines().format(record), flush=True)
+
+
+def _serve_and_say(options: argparse.Namespace, say: Callable[[str], None]) -> None:
+    say(f"process {os.getpid()} opens {options.path}")
     serve(
         options.path,
         options.linger,
@@ -38,10 +59,10 @@ def _serve(options: argparse.Namespace) -> None:
         limits=_limits_of(options),
         metrics=options.metrics,
         metrics_tls=_metrics_tls_of(options),
-        say=lambda line: print(line, flush=True),
+        say=say,
         **creation(options),
     )
-    print(f"process {os.getpid()} closed {options.path}", flush=True)
+    say(f"process {os.getpid()} closed {options.path}")
 
 
 def _limits_of(options: argparse.Namespace) -> dict[str, float | None]:
@@ -215,6 +236,12 @@ COMMANDS: Final = (
                 default=0.0,
                 metavar="S",
                 help="at a signal let open transactions of clients end, for so many seconds",
+            ),
+            argument(
+                "--log-format",
+                choices=("text", "json"),
+                default="text",
+                help="of its lines, and of warnings: json has one object a line",
             ),
             argument(
                 "--heartbeat",
