@@ -436,6 +436,7 @@ ORDERED_TEXT_BYTES = 64
 # most, and how many pages of states, so that no queue takes longer than a moment.
 EXPLAINED_MESSAGES = 65536
 EXPLAINED_PAGES = 1024
+EXPLAINED_SLACK_US = 1_000_000  # between two clocks, which are read one after another
 ORDERED_AT_ONCE = 8192  # messages put in an order of many ranks together: some 5 ms of the lock
 # Of an order by sequences: how long a message waits for those before it, and how many of a sender.
 DEFAULT_SEQUENCE_SECONDS = 5.0

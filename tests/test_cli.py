@@ -19,6 +19,7 @@ import pytest
 from quire import __version__
 from quire.checksum import checksum
 from quire.cli import main
+from quire.cli.printing import age_words, size_words
 from quire.cli.typed_values import _property_hints
 from quire.definitions.properties import QueueOptions
 from quire.engine import EmbeddedStore as Store
@@ -26,6 +27,7 @@ from quire.engine.namespaces.admin import AdminHandlers
 from quire.errors import TransactionAborted
 from quire.opening import open as open_store
 from tests.kit.limits import Limits
+from tests.kit.waiting import eventually
 from tests.source_tree import ROOT
 
 
@@ -355,6 +357,64 @@ def test_lines_of_serve_as_json(quire: Terminal) -> None:
     assert lines[0]["message"].endswith(f"opens {quire.path}")
 
 
+def test_status_says_what_waits_where_and_since_when(quire: Terminal) -> None:
+    """With units: what waits, comes later, is in flight, cannot leave; the age of the oldest."""
+
+    def rows() -> dict[str, list[str]]:
+        lines = [re.split(r"  +", line.strip()) for line in quire("status").splitlines()[3:]]
+        return {line[0]: line for line in lines}
+
+    quire("create-queue", "dead")
+    quire(
+        "create-queue", "jobs", "timed=true", "max_deliveries=1", "dead_letter=dead", "capacity=2G"
+    )
+    quire("put", "jobs", "1", "2", "3", "4")
+    quire("put", "jobs", "later", "--delay", "1h")
+    quire("put", "t", "news")
+    quire("alter-queue", "dead", "puts=false")
+    with open_store(quire.path) as store, store.transaction() as txn:
+        for _ in range(2):
+            message = txn.get("jobs")
+            assert message is not None
+            txn.reject(message, "bad")
+        assert txn.get("jobs") is not None
+        eventually(lambda: rows()["jobs"][:6] == ["jobs", "work", "1", "1", "1", "2"])
+        found = rows()
+        txn.rollback()
+    assert found["QUEUE"] == [
+        "QUEUE", "KIND", "WAITING", "SCHEDULED", "IN FLIGHT", "DEAD", "OLDEST", "USED", "OF",
+    ]  # fmt: skip
+    assert re.fullmatch(r"(\d+[dhms] ?){1,2}", found["jobs"][6])
+    assert (found["jobs"][7][-1], found["jobs"][8]) == ("B", "2 GiB")
+    assert found["t/a"][:5] == ["t/a", "reader", "1", "0", "0"]
+    assert found["dead"][6] == "-"
+
+
+def test_what_stays_of_clients_is_listed(quire: Terminal) -> None:
+    """Durable listeners, and how far they are; sessions, and what they have put and taken."""
+    assert quire("sessions").split()[0] == "SESSION"
+    with open_store(quire.path) as store:
+        store.listeners.add("w", name="audit").close()
+        session = store.session("anna")
+        session.submit(session.begin("w", b"1"))
+    [listener] = json.loads(quire("listeners", "--json"))
+    assert (listener["name"], listener["source"], listener["behind"]) == ("audit", "w", 1)
+    assert quire("listeners").splitlines()[1].split()[:3] == ["audit", "w", "put"]
+    [found] = json.loads(quire("sessions", "--json"))
+    assert (found["name"], found["last_enqueued"], found["last_dequeued"]) == ("anna", "1", "")
+    assert (found["replies"], found["waiting"]) == ("quire.replies.anna", 0)
+    assert quire("sessions").splitlines()[1].split()[0] == "anna"
+
+
+def test_sizes_and_spans_are_words_for_a_person() -> None:
+    """By the unit that fits."""
+    sizes = {0: "0 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.5 KiB", 64 << 20: "64 MiB"}
+    sizes |= {(5 << 30) + (1 << 29): "5.5 GiB", 3 << 40: "3 TiB", 2000 << 40: "2000 TiB"}
+    assert {size: size_words(size) for size in sizes} == sizes
+    ages = {-3.0: "0s", 0.4: "0s", 59: "59s", 60: "1m", 3723: "1h 2m", 90061: "1d 1h"}
+    assert {age: age_words(age) for age in ages} == ages
+
+
 def test_status_verify_and_checkpoint(quire: Terminal) -> None:
     """The state for people and for programs; verify says ok."""
     quire("put", "w", "1", "2")
@@ -363,8 +423,9 @@ def test_status_verify_and_checkpoint(quire: Terminal) -> None:
     assert first == f"{quire.path}: no process has it open"
     assert second.startswith("2 messages in 2 queues; 0 open transactions, 0 prepared; ")
     assert third == "puts are stopped in all queues: quire enable lets them in again"
-    assert head.split()[:3] == ["QUEUE", "KIND", "MESSAGES"]
-    assert [line.split()[:3] for line in queues] == [["t", "topic", "0"], ["w", "work", "2"]]
+    assert head.split()[:3] == ["QUEUE", "KIND", "WAITING"]
+    rows = [line.split()[:3] for line in queues]
+    assert rows == [["t", "topic", "0"], ["t/a", "reader", "0"], ["w", "work", "2"]]
     quire("enable")
     with open_store(quire.path, create=False):
         assert quire("status").startswith(f"{quire.path}: process {os.getpid()} owns it\n2 mess")

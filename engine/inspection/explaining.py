@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -27,7 +28,7 @@ from quire.engine.reading.indexing import catch_up, group_of
 from quire.engine.reading.position_search import places_of
 from quire.engine.reading.ranks import sequence_links
 from quire.engine.transactions.context import Context
-from quire.limits import EXPLAINED_MESSAGES, EXPLAINED_PAGES
+from quire.limits import EXPLAINED_MESSAGES, EXPLAINED_PAGES, EXPLAINED_SLACK_US
 from quire.reports.explanation import Explanation, UndeliveredReason
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class Explainer:
         elif state is DeliveryState.UNSEEN and (due_us or 0) > now_us:
             by_now = DeliveryState.SCHEDULED
         elif (state is DeliveryState.SCHEDULED and (due_us or 0) <= now_us) or (
-            state is DeliveryState.REJECTED and self.retry_us(found.position) <= now_us
+            state is DeliveryState.REJECTED and not self.retry_us(found.position)
         ):
             by_now = DeliveryState.AVAILABLE
         is_spent = by_now in _MAY_BE_SPENT and self.subscription.is_spent(found.position)
@@ -220,8 +221,23 @@ class Explainer:
         return min(ends, default=None)
 
     def retry_us(self, position: int) -> int:
-        """Return when a failed message comes again."""
-        return self.subscription.attempts.due_us(position)
+        """Return when a failed message comes again; 0: it is due, and comes with the next get.
+
+        That is as it was noted, unless the wall clock was set since: waits go by the other (SL9).
+        """
+        env, subscription = self._context.env, self.subscription
+        noted_us = subscription.attempts.due_us(position)
+        with self.queue.lock:
+            rows = list(islice(subscription.later, EXPLAINED_MESSAGES))
+        left_us = noted_us - env.now_us()
+        for due_us, start, end in rows:
+            if start <= position < end:
+                left_us = due_us - clock_us(env)
+                break
+        if left_us <= 0:
+            return 0
+        until_us = env.now_us() + left_us
+        return noted_us if abs(until_us - noted_us) < EXPLAINED_SLACK_US else until_us
 
     # What holds it up, though nothing is the matter with the message
 
@@ -303,7 +319,7 @@ class Explainer:
         if state is not DeliveryState.REJECTED:
             return self.who(position, _REASON.GROUP_IN_FLIGHT)
         until_us, other = self.retry_us(position), self._at(position)
-        if until_us <= self._context.env.now_us():
+        if not until_us:
             return None
         behind = None if other is None else other.id
         return self.answer(_REASON.GROUP_RETRY, behind=behind, until_us=until_us)
@@ -380,7 +396,7 @@ class Explainer:
             return explained
         with self.queue.lock:
             state = self.subscription.order.state_of(found.position)
-        if state is DeliveryState.LATE:
+        if state in (DeliveryState.LATE, DeliveryState.EXPIRED):  # by now it may be back
             return self.of_expired(found)
         is_spent = self.subscription.is_spent(found.position)
         return self.of_leaving(_REASON.SPENT) if is_spent else explained

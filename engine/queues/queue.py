@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -37,7 +37,13 @@ from quire.engine.state.durable_state import (
 from quire.engine.strategies import BothLocks, Strategy
 from quire.env import Env
 from quire.env.interpreter import Lock
-from quire.errors import QueueDisabled, QueueFull, QueueNotFound, SubscriptionNotFound
+from quire.errors import (
+    QueueDisabled,
+    QueueFull,
+    QueueNotFound,
+    StoreCorrupt,
+    SubscriptionNotFound,
+)
 from quire.limits import POINTERS_AT_ONCE, VOLATILE_RECORDS
 from quire.reports.info import QueueInfo, SubscriptionInfo
 from quire.reports.topic_readers import tell_unread
@@ -597,6 +603,7 @@ class Queue(QueueEffects):
 
     def subscription_info(self, subscription: Subscription) -> SubscriptionInfo:
         with self.lock:
+            oldest = self._oldest(subscription)
             return SubscriptionInfo(
                 queue=self.name,
                 name=subscription.name,
@@ -609,7 +616,17 @@ class Queue(QueueEffects):
                 where=subscription.where,
                 durable=subscription.durable,
                 gaps=subscription.gaps,
+                oldest_us=None if oldest is None else oldest.time_us,
             )
+
+    def _oldest(self, subscription: Subscription) -> BlockRef | None:
+        """Return the record of the oldest message that is not read; None: there is none."""
+        first = subscription.done.first_gap(0)
+        if first >= self.end_position:
+            return None
+        with suppress(StoreCorrupt):  # which verify tells
+            return next(iter(self.records.near(first, first + 1)), None)
+        return None
 
 
 InFlightRange = tuple[int, int, int, int, Queue, Subscription, BlockRow | None, int]

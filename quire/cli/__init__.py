@@ -17,7 +17,7 @@ in errors' texts into commands.
 
 from quire.libraries.late_modules import late_modules as _late_modules
 
-__getattr__ = _late_modules(globals(), "error_hints", "message_command")
+__getattr__ = _late_modules(globals(), "error_hints", "message_command", "status_table")
 
 from .running import main
 

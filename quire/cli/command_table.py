@@ -11,6 +11,7 @@ from .commands import (
     aliases,
     archives,
     checking,
+    clients,
     getting,
     graphs,
     moving,
@@ -46,6 +47,7 @@ SUBJECTS: Final[dict[str, tuple[tuple[ModuleType, str], ...]]] = {
         (why, "why"),
         (moving, "move, redrive, relay"),
     ),
+    "clients": ((clients, "listeners, sessions"),),
     "messages by the clock": (
         (schedules, "create-schedule, alter-schedule, drop-schedule, schedules"),
     ),

@@ -49,6 +49,27 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def size_words(size: int) -> str:
+    """Return bytes for a person: 512 B, 1.5 KiB, 64 MiB."""
+    unit, found = "B", float(size)
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if found < 1024:
+            break
+        unit, found = larger, found / 1024
+    return f"{found:.{1 if found < 10 and found != int(found) else 0}f} {unit}"
+
+
+def age_words(seconds: float) -> str:
+    """Return a span of time for a person, by its two largest units: 5s, 12m 3s, 3d 4h."""
+    left = max(0, int(seconds))
+    words: list[tuple[int, str]] = []
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        if left >= length or words:
+            words.append((left // length, unit))
+        left %= length
+    return " ".join(f"{count}{unit}" for count, unit in words[:2] if count) or "0s"
+
+
 def print_json(value: Any) -> None:
     """Print JSON on one line; the values of a store have their fields by name."""
     print(json.dumps(value, default=fields_of))

@@ -126,6 +126,9 @@ class SubscriptionInfo(Struct, frozen=True):
     where: str | None = None  # the selector of what it asks for; None: all
     durable: bool = True  # else it ends with its client
     gaps: int = 0  # messages handed out though one before them in their sequence was missing
+    # When the oldest message that is not read was committed, or another one of its block;
+    # microseconds since the epoch. None: all is read.
+    oldest_us: int | None = None
 
 
 class TransactionState(Enum):

@@ -7,6 +7,7 @@ __getattr__ = _late_modules(
     "aliases",
     "archives",
     "checking",
+    "clients",
     "getting",
     "graphs",
     "moving",

@@ -8,16 +8,24 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from quire.cli import status_table
 from quire.cli.command import Command, ExitStatus, argument
 from quire.cli.opened_store import creation, opened, seen
-from quire.cli.printing import counted, fields_of, print_json, print_table, print_tree
+from quire.cli.printing import (
+    counted,
+    fields_of,
+    print_json,
+    print_table,
+    print_tree,
+    size_words,
+)
 from quire.cli.typed_values import limits, seconds, size
 from quire.errors import InvalidArgument
 from quire.json_log import JsonLines, log_as_json
 from quire.libraries.late_imports import importing
 from quire.opening import serve
 
-from .queues import DATA_FILES, QueuesAndReaders, print_queues, queues_and_readers
+from .queues import DATA_FILES
 from .status_check import CHECKS, check_status
 
 if TYPE_CHECKING:
@@ -111,8 +119,8 @@ def _show_status(options: argparse.Namespace) -> None:
         print_tree(report)
 
 
-def _short_status_of(store: Any) -> tuple[dict[str, Any], dict[str, bool], QueuesAndReaders]:
-    return store.status(), store.admin.switch(), queues_and_readers(store)
+def _short_status_of(store: Any) -> tuple[dict[str, Any], dict[str, bool]]:
+    return status_table.read_status(store), store.admin.switch()
 
 
 def _print_limits(limits: dict[str, Any]) -> None:
@@ -128,9 +136,7 @@ def _print_limits(limits: dict[str, Any]) -> None:
         print_table(rows)
 
 
-def _print_short(
-    path: str, status: dict[str, Any], switches: dict[str, bool], queues: QueuesAndReaders
-) -> None:
+def _print_short(path: str, status: dict[str, Any], switches: dict[str, bool]) -> None:
     owner = status["sharing"]["process_id"] if "sharing" in status else None
     print(f"{path}: " + ("no process has it open" if owner is None else f"process {owner} owns it"))
     waiting = sum(queue["messages"] for queue in status["queues"])
@@ -138,7 +144,7 @@ def _print_short(
     print(
         f"{counted(waiting, 'message')} in {counted(len(status['queues']), 'queue')}; "
         f"{counted(len(status['transactions']), 'open transaction')}, "
-        f"{len(status['prepared'])} prepared; {on_disk:,} bytes in journal and data files"
+        f"{len(status['prepared'])} prepared; {size_words(on_disk)} in journal and data files"
     )
     for name in (name for name, is_on in switches.items() if not is_on):
         print(f"{name} are stopped in all queues: quire enable lets them in again")
@@ -148,7 +154,7 @@ def _print_short(
         print(f"the maintenance fails: {status['maintenance_error']}")
     if status["queues"]:
         print()
-        print_queues(queues)
+        status_table.print_queues_in_short(status)
     if "sharing" in status:
         _print_limits(status["sharing"]["limits"])
 
@@ -156,7 +162,7 @@ def _print_short(
 def _print_archive(archive: dict[str, Any]) -> None:
     print(
         f"archive {archive['url']}: {counted(archive['lag_records'], 'record')} not shipped, "
-        f"{archive['lag_bytes'] + archive['held_bytes']:,} bytes wait for it"
+        f"{size_words(archive['lag_bytes'] + archive['held_bytes'])} wait for it"
     )
     if archive["error"]:
         print(f"nothing can be shipped now: {archive['error']}")
