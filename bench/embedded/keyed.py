@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import partial
 from statistics import median
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,6 @@ import quire
 from bench.figure import BenchmarkSetting, Figure, Result, Table, at_most
 from bench.measuring.latencies import Latencies
 from quire import keyed
-from quire.keyed.run_output import RunOutput, WrittenRun
 
 __all__ = ["run"]
 
@@ -33,31 +31,6 @@ BATCH = 1_000
 BATCHES = 300
 TEXT_BYTES = 90
 ROW_BYTES = 8 + TEXT_BYTES
-
-
-class WrittenRuns:
-    """The bytes of all runs that are written, while it is a block."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self._patch = patch.object(RunOutput, "finish", self._counting(RunOutput.finish))
-
-    def _counting(
-        self, finish: Callable[[RunOutput], WrittenRun]
-    ) -> Callable[[RunOutput], WrittenRun]:
-        def counted(made: RunOutput) -> WrittenRun:
-            run = finish(made)
-            self.bytes += run.size
-            return run
-
-        return counted
-
-    def __enter__(self) -> WrittenRuns:
-        self._patch.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._patch.stop()
 
 
 def rows_of(keys: np.ndarray[Any, Any], texts: np.ndarray[Any, Any]) -> pa.RecordBatch:
@@ -74,7 +47,7 @@ def run(setting: BenchmarkSetting) -> list[Result]:
     rng = np.random.default_rng(setting.seed)
     texts = np.frombuffer(rng.bytes(1 << 20), np.uint8)
     count, batches = setting.scaled(ROWS, 20_000), setting.scaled(BATCHES, 20)
-    with WrittenRuns() as written, quire.open(setting.folder / "store") as store:
+    with quire.open(setting.folder / "store") as store:
         state = keyed.open_state(store, "rows", "key", "key bigint, text binary")
 
         def change(keys: np.ndarray[Any, Any], *, look: bool) -> None:
@@ -83,6 +56,10 @@ def run(setting: BenchmarkSetting) -> list[Result]:
                 if look:
                     rows.get(batch.column(0))
                 rows.put(batch)
+
+        def written() -> int:
+            status = state.status()
+            return status.put_bytes + status.merged_bytes
 
         loading = time.process_time()
         order = rng.permutation(count)
@@ -95,7 +72,7 @@ def run(setting: BenchmarkSetting) -> list[Result]:
         assert found == count
         scanning = time.process_time() - scanning
         looks = [_spent(partial(state.get, pa.array(keys))) for keys in drawn[:batches]]
-        before, latencies, changes = written.bytes, Latencies(), list[float]()
+        before, latencies, changes = written(), Latencies(), list[float]()
         for keys in drawn[batches:]:
             changing = time.process_time()
             latencies.measure(partial(change, keys, look=True))
@@ -103,7 +80,7 @@ def run(setting: BenchmarkSetting) -> list[Result]:
         put = batches * BATCH * ROW_BYTES
         runs = [[f"{run.rows:,}", f"{run.size / 1e6:,.1f}"] for run in state.runs()]
         size = sum(run.size for run in state.runs())
-        again = (written.bytes - before) / put
+        again = (written() - before) / put
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return [
         Figure(f"processor of a look for {BATCH:,} keys", median(looks) * 1e3, "ms", at_most(2.6)),

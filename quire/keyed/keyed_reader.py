@@ -75,6 +75,7 @@ class KeyedReader:
                 f"there is no keyed state {self.name!r}: open it with a key and a schema to make it"
             )
         self._last = values, found
+        self.files.retain(found.runs)
         return found
 
     def look(

@@ -55,6 +55,11 @@ MAX_PENDING_BYTES: Final = 64 << 20
 # Runs that are messages are kept in memory once they were read, the latest ones.
 CACHED_RUN_BYTES: Final = 32 << 20
 
+# The indexes and filters of the latest runs are kept in memory: those of 100 million rows of 100
+# bytes have some 300 MiB. An open file counts as so many bytes, too: so there are 640 at most.
+OPEN_RUN_BYTES: Final = 640 << 20
+OPEN_RUN_COST_BYTES: Final = 1 << 20
+
 # The key columns of a state: their number is a byte of a run's trailer.
 MAX_KEY_COLUMNS: Final = 255
 
@@ -85,6 +90,6 @@ MERGE_WAIT_SECONDS: Final = 3600.0
 # A look that finds its runs merged meanwhile begins anew.
 LOOKS: Final = 100
 
-assert RUN_MESSAGE_BYTES <= CACHED_RUN_BYTES
+assert RUN_MESSAGE_BYTES <= CACHED_RUN_BYTES <= OPEN_RUN_BYTES
 assert 1 < MERGED_RUNS < MAX_RUNS
 assert PIECE_BYTES <= RUN_MESSAGE_BYTES

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
+from collections.abc import Collection
 
 from quire.env.interpreter import Lock
 from quire.ltds import LtdsReader
 
-from .limits import CACHED_RUN_BYTES, MAX_RUNS
+from .limits import CACHED_RUN_BYTES, OPEN_RUN_BYTES, OPEN_RUN_COST_BYTES
 from .manifest import RunEntry
 from .run import KeyedRun
 
@@ -18,22 +19,43 @@ class OpenRuns:
 
     def __init__(self) -> None:
         self._open: OrderedDict[int, KeyedRun] = OrderedDict()
+        self._bytes = self._whole_bytes = 0  # of all, and of those that are in memory as a whole
         self._lock = Lock()
 
     def get(self, run_id: int) -> KeyedRun | None:
         """Return an open run; None: it is none."""
-        return self._open.get(run_id)
+        with self._lock:
+            run = self._open.get(run_id)
+            if run is not None:
+                self._open.move_to_end(run_id)
+            return run
 
     def keep(self, run_id: int, run: KeyedRun) -> None:
         """Keep a run open, and let go of those that were not asked for lately."""
         with self._lock:
+            self._close(run_id)
             self._open[run_id] = run
-            self._open.move_to_end(run_id)
-            size = sum(each.kept_bytes for each in self._open.values())
-            while len(self._open) > 4 * MAX_RUNS or (
-                size > CACHED_RUN_BYTES and len(self._open) > MAX_RUNS
-            ):
-                size -= self._open.popitem(last=False)[1].kept_bytes
+            self._count(run, 1)
+            for other, its in list(self._open.items()):
+                is_too_much = self._whole_bytes > CACHED_RUN_BYTES and its.is_whole
+                if other != run_id and (is_too_much or self._bytes > OPEN_RUN_BYTES):
+                    self._close(other)
+
+    def retain(self, run_ids: Collection[int]) -> None:
+        """Let go of all others: the files of runs that were merged take space while open."""
+        with self._lock:
+            for run_id in [each for each in self._open if each not in run_ids]:
+                self._close(run_id)
+
+    def _close(self, run_id: int) -> None:
+        run = self._open.pop(run_id, None)
+        if run is not None:
+            self._count(run, -1)
+
+    def _count(self, run: KeyedRun, sign: int) -> None:
+        self._bytes += sign * (run.kept_bytes + OPEN_RUN_COST_BYTES)
+        if run.is_whole:
+            self._whole_bytes += sign * run.kept_bytes
 
 
 class _InMemory:

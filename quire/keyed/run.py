@@ -134,6 +134,11 @@ class KeyedRun:
             self._cached = self._fetch(numbers)
 
     @property
+    def is_whole(self) -> bool:
+        """Return True if all of it is in memory."""
+        return self._cached is not None
+
+    @property
     def kept_bytes(self) -> int:
         """Return the bytes that it takes in memory, about."""
         return (

@@ -69,8 +69,12 @@ class RunFiles:
                 run = self.open_anew(entry)
             except StoreCorrupt as error:
                 raise RunGone(str(error)) from error
-        self._open.keep(entry.id, run)
+            self._open.keep(entry.id, run)
         return run
+
+    def retain(self, runs: Iterable[RunEntry]) -> None:
+        """Let go of all open runs but these."""
+        self._open.retain({run.id for run in runs})
 
     def open_anew(self, entry: RunEntry) -> KeyedRun:
         """Return a run that nobody else has. Raises RunGone, StoreCorrupt."""

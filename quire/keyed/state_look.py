@@ -211,7 +211,8 @@ class StateLook(Struct, frozen=True):
                 run = run_of_file(reader, entry, where)
             else:
                 run = run_in_memory(self.payloads[entry.id], entry.id, where)
-        runs.keep(entry.id, run)
+            runs.retain({each.id for each in self.manifest.runs})
+            runs.keep(entry.id, run)
         return run
 
     def _lookup(self, files: FragmentFiles) -> RowLookup:
