@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 import quire
 from quire.cli import main
+from tests.source_tree import ROOT
 
 
 def spoil(path: Path, text: bytes) -> None:
@@ -43,3 +45,22 @@ def test_a_damaged_store_is_salvaged(tmp_path: Path, capsys: pytest.CaptureFixtu
     told = json.loads(capsys.readouterr().out)
     assert [lost["start"] for lost in told["lost"]] == [1]
     assert main(["salvage", str(new), str(tmp_path / "again.quire")]) == 0
+
+
+def test_the_commands_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of docs/operations.md, one after another, of a store with a damaged message."""
+    monkeypatch.chdir(tmp_path)
+    with quire.open("shop.quire") as store:
+        store.create_queue("orders", kind="work")
+        store.put("orders", b"a" * 300_000)
+    spoil(tmp_path / "shop.quire" / "data" / "0.dat", b"aaaa")
+    page = (ROOT / "docs" / "operations.md").read_text()
+    lines = re.findall(r"^quire (?:compact|salvage|verify)[^>|\n]*", page, re.MULTILINE)
+    assert [line.split()[1] for line in lines] == ["compact", "salvage", "verify"]
+    assert [main(line.split()[1:]) for line in lines] == [0, 1, 0]
+    shown = capsys.readouterr().out
+    assert "bytes given back" in shown
+    assert "lost: queue 'orders', position 0: data/0.dat, offset" in shown
+    assert shown.endswith("ok\n")
