@@ -79,7 +79,7 @@ def store(
         may_be_served = request.node.get_closest_marker("at_server") is not None
         if may_be_served and (forms == "network" or drawn((False, True), seed, request.node.name)):
             url = stack.enter_context(served(opened, tmp_path))
-            yield AtServer(opened, url)
+            yield AtServer(opened, connection.check_url(url))
             for process, path in list(connection._stores):
                 if process == os.getpid():
                     connection.forget(path)

@@ -17,7 +17,7 @@ from tests.spark.numbered_queues import numbers_in, put_numbers, topic
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.promise(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.promise(2), pytest.mark.at_server]
 
 
 @pytest.fixture

@@ -22,7 +22,12 @@ from tests.spark.queries import payloads
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = [pytest.mark.spark, pytest.mark.promise(2), pytest.mark.cases(5, of_file=True)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.promise(2),
+    pytest.mark.cases(5, of_file=True),
+    pytest.mark.at_server,
+]
 
 
 KINDS = pytest.mark.parametrize("kind", ["plain", "streaming", "terminal"])

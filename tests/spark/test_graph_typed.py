@@ -16,7 +16,7 @@ from tests.spark.numbered_queues import CHECK, topic
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = [pytest.mark.spark, pytest.mark.cases(4, of_file=True)]
+pytestmark = [pytest.mark.spark, pytest.mark.cases(4, of_file=True), pytest.mark.at_server]
 
 ORDER = "id bigint not null, amount double"
 TEXT = "split(cast(payload as string), ' ')"

@@ -21,7 +21,12 @@ from tests.spark.queries import run_to_end, sink, stream
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.promise(2), pytest.mark.cases(6, of_file=True)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.promise(2),
+    pytest.mark.cases(6, of_file=True),
+    pytest.mark.at_server,
+]
 
 REFUSED = "is committed in the store .* with another input"
 

@@ -16,6 +16,9 @@ from quire.spark_graphs.options import read_options
 from tests.spark.checkpoint_logs import last_logged
 from tests.spark.numbered_queues import put_numbers
 
+pytestmark = pytest.mark.at_server
+
+
 QUERY = "6e0bd3f4"
 
 

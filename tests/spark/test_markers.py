@@ -34,6 +34,9 @@ from tests.spark.numbered_queues import put_numbers, topic
 from tests.spark.plain_work import runner_of, step
 from tests.spark.test_step_runner import running
 
+pytestmark = pytest.mark.at_server
+
+
 DAY = "day"
 
 

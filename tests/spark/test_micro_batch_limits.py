@@ -23,6 +23,9 @@ from tests.spark.queries import run_to_end, sink, stream
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.at_server
+
+
 MIB = 1 << 20
 
 

@@ -15,6 +15,9 @@ from quire.spark_graphs.planning.stream_reader import StreamReader
 from quire.spark_graphs.schema import source_schema
 from tests.kit.limits import Limits
 
+pytestmark = pytest.mark.at_server
+
+
 LOAD, OTHER = 1, 2
 
 

@@ -27,6 +27,9 @@ from quire.spark_graphs.writing.routing import routed
 from quire.testing import SimEnv
 from tests.spark.numbered_queues import put_numbers
 
+pytestmark = pytest.mark.at_server
+
+
 STORE_ID = 77
 
 

@@ -21,6 +21,9 @@ from quire.spark_graphs.schema import source_schema
 from quire.testing import SimEnv
 from tests.spark.numbered_queues import put_numbers
 
+pytestmark = pytest.mark.at_server
+
+
 ALL = ReadAllAvailable()
 GIVEN = {"subscribe": "p,q", "subscription": "s", "startingOffsets": "earliest"}
 

@@ -21,6 +21,9 @@ from quire.spark_graphs.graphs.failures.poison import (
 )
 from quire.spark_graphs.limits import POISON_WINDOW
 
+pytestmark = pytest.mark.at_server
+
+
 Row = tuple[int, int]  # an input, and a number
 
 

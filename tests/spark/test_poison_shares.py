@@ -15,7 +15,7 @@ from tests.spark.numbered_queues import numbers_in, topic
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.cases(2, of_file=True)]
+pytestmark = [pytest.mark.spark, pytest.mark.cases(2, of_file=True), pytest.mark.at_server]
 
 LIMIT = 10_000
 

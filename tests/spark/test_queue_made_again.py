@@ -22,6 +22,9 @@ from quire.spark_graphs.schema import source_schema
 from tests.spark.numbered_queues import put_numbers
 from tests.spark.queries import numbers_read
 
+pytestmark = pytest.mark.at_server
+
+
 ALL = ReadAllAvailable()
 MADE_AGAIN = "'q' was dropped and made again"
 
