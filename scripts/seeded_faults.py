@@ -417,6 +417,35 @@ FAULTS = [
         "        self.blocks.append(block)",
         "tests/engine/test_queues.py -k behind_what_was_put",
     ),
+    # Salvage and compaction
+    SeededFault(
+        "what was read behind damage counts for what stands there now",
+        "quire/file_salvage/queue_salvage.py",
+        "        base = max([end, *lasts])\n",
+        "        base = end\n",
+        "tests/salvage/test_salvage.py -k behind_damage",
+    ),
+    SeededFault(
+        "a prepared transaction of which a part is lost stays prepared",
+        "quire/file_salvage/prepared_salvage.py",
+        "        except UNREADABLE:\n            return None",
+        "        except UNREADABLE:\n            return record",
+        "tests/salvage/test_salvage.py -k prepared",
+    ),
+    SeededFault(
+        "blocks that no record names are not looked for",
+        "quire/file_salvage/store_salvage.py",
+        "            unplaced.search(records_are_missing=records_are_missing)\n",
+        "",
+        "tests/salvage/test_salvage.py -k 'unnamed'",
+    ),
+    SeededFault(
+        "the spares that are kept back go with the others",
+        "journal/segments.py",
+        "going = self._spares[self._kept_back :]\n            del self._spares[self._kept_back :]",
+        "going = self._spares[:]\n            del self._spares[:]",
+        "tests/engine/test_compaction.py -k 'given_back or emptied'",
+    ),
 ]
 
 

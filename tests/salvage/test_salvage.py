@@ -245,6 +245,32 @@ def test_what_comes_behind_damage_is_delivered_again(env: SimEnv) -> None:
     assert any(finding.damage for finding in report.findings)
 
 
+def test_a_read_behind_damage_is_of_nothing_that_came_later(env: SimEnv) -> None:
+    """Positions that were read behind the damage are those of lost messages (QS3)."""
+    store = open_store(env)
+    store.put("jobs", b"job that is lost")
+    assert len(store.get_many("jobs", 100)) == 8
+    store.put("jobs", b"job after")
+    store.put("jobs", b"job at last")
+    env = env.kill()
+    places = {p: env.contents(p).find(b"is lost") for p in files_in(env, "journal", ".log")}
+    [(journal, place)] = [(path, place) for path, place in places.items() if place >= 0]
+    env.corrupt(journal, place, 0x20)
+    salvage(PATH, NEW, env=env)
+    assert jobs(env) == [b"job after", b"job at last"]
+
+
+def test_blocks_that_are_unnamed(env: SimEnv) -> None:
+    """A record page is lost: its messages are in a queue of their own, and the report says so."""
+    data = env.contents(f"{PATH}/data/0.dat")
+    env.corrupt(f"{PATH}/data/0.dat", data.index(b"QREC"), 0x20)  # that of the first queue
+    report = salvage(PATH, NEW, env=env)
+    assert report.unplaced == 5
+    assert [(lost.queue, lost.start, lost.end) for lost in report.lost] == [("jobs", 2, 6)]
+    assert jobs(env, "salvaged") == [b"job %d" % number for number in range(1, 6)]
+    assert jobs(env) == [b"job %d" % number for number in range(6, 9)]
+
+
 @pytest.mark.promise(7)
 def test_prepared_transactions(env: SimEnv) -> None:
     """One that is whole stays prepared; one that is not is rolled back, and told."""
