@@ -206,4 +206,15 @@ def test_an_owner_killed_under_states(
             game.kill_owner()
             run.drain(timeout=START_SECONDS)
             game.check(ended=True)
+    connection.call(store_path, miscount)
+    with pytest.raises(AssertionError):  # the canary
+        game.check(ended=True)
     connection.forget(store_path)
+
+
+def miscount(store: Any) -> None:
+    """Count a number once more in a state, and nowhere else."""
+    state = plain.open_state(store, "digits")
+    with store.transaction() as txn, state.within(txn) as rows:
+        (row,) = rows.get([3]).to_pylist()
+        rows.put([{**row, "times": row["times"] + 1}])

@@ -276,6 +276,38 @@ def test_states_that_are_refused(graph: Graph) -> None:
     assert "totals" in graph.explain()
 
 
+def test_a_state_gets_columns(graph: Graph, store: Any, drained: Any) -> None:
+    """Older rows have nulls there; a step that knows only the first columns goes on."""
+    from quire.spark_graphs.graphs.graph import Graph as Anew
+
+    topic(store, "sums")
+    topic(store, "orders", schema=ORDERS)
+    summing(graph)
+    store.put_many("orders", [order("ada", 3), order("bob", 5)])
+    drained().stop()
+    wide = keyed("totals", "customer", "customer string, total bigint, last bigint")
+    later = Anew("later", graph.spark, store.path, graph.checkpoints)
+
+    @later.step("orders", state=wide)
+    def add(orders: DataFrame, totals: StateRows) -> DataFrame:
+        joined = orders.join(totals.rows(orders), "customer", "left").selectExpr(
+            "customer", "total", "coalesce(last, -1L) as before", "amount as last"
+        )
+        assert joined.columns == ["customer", "total", "before", "last"]
+        return joined.drop("before")
+
+    with later.start() as run:
+        run.drain(timeout=SECONDS)
+    store.put("orders", order("ada", 4))
+    drained().stop()
+    state = plain.open_state(getattr(store, "_owned", store), "totals")
+    found = state.get(["ada", "bob"]).to_pylist()
+    assert found == [
+        {"customer": "ada", "total": 7, "last": None},
+        {"customer": "bob", "total": 5, "last": 5},
+    ]
+
+
 def test_a_state_of_another_schema(graph: Graph, store: Any) -> None:
     """Columns may be added; anything else is refused before the graph starts."""
     owned = getattr(store, "_owned", store)

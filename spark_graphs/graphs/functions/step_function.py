@@ -35,7 +35,7 @@ from quire.spark_graphs.graphs.spark.collected_rows import collected, collected_
 from quire.spark_graphs.graphs.spark.error_reason import text_of
 from quire.spark_graphs.graphs.states.batch_states import BatchStates, StateChange
 from quire.spark_graphs.graphs.states.checked_changes import check_changes
-from quire.spark_graphs.graphs.states.state_rows import StateRows
+from quire.spark_graphs.graphs.states.state_rows import StateRows, due_frame
 from quire.spark_graphs.graphs.step_state import StepState
 from quire.spark_graphs.limits import LOCAL_BYTES, STATE_RANGES
 from quire.spark_graphs.writing.row_sink import Routes
@@ -105,7 +105,7 @@ class StepWork:
         states: BatchStates,
     ) -> StepResult:
         """Call the function of a state's timers with its rows that are due up to a mark."""
-        due = StateRows(state, self._spark, states.of(state), by_tasks=False).due(mark)
+        due = due_frame(self._spark, state, states.of(state), mark)
         found = self._call({}, number, values, states, due=(state, due))
         result = self._written(found, states, by_tasks=False)
         changes = [
@@ -120,7 +120,7 @@ class StepWork:
             frame.selectExpr(*self._event_times)
         for state in self.step.states:
             if state.on_timer is not None:
-                due = StateRows(state, self._spark, None, by_tasks=False).due(None)
+                due = due_frame(self._spark, state, None, None)
                 self._call({}, -1, values, None, due=(state, due))
 
     @property

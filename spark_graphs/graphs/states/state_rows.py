@@ -66,15 +66,6 @@ class StateRows:
             found = self._looked.find(keys)
         return local_frame(self._spark, pa.Table.from_batches([found]), self.schema)
 
-    def due(self, mark: TimerMark | None) -> DataFrame:
-        """Return the rows whose timers are due up to the mark, with `_timer`; None: no rows."""
-        schema = StructType([*self.schema.fields, StructField(TIMER, TimestampType())])
-        if mark is None or self._looked is None:
-            rows = pa.table([], schema=pa.schema([]))
-        else:
-            rows = self._looked.due_rows(mark)
-        return local_frame(self._spark, rows, schema)
-
     def _keys(self, of: DataFrame) -> DataFrame:
         with importing():
             from pyspark.sql import functions as f
@@ -99,3 +90,14 @@ def spark_schema(words: str) -> StructType:
     own = from_arrow_schema(schema_of_words(words), prefer_timestamp_ntz=True)
     # A DataFrame without rows is made of one that is all nulls.
     return StructType([StructField(each.name, each.dataType) for each in own])
+
+
+def due_frame(
+    spark: SparkSession, state: StepState, looked: BatchState | None, mark: TimerMark | None
+) -> DataFrame:
+    """Return a state's rows whose timers are due up to a mark, with `_timer`; None: no rows."""
+    columns = spark_schema(state.schema).fields
+    schema = StructType([*columns, StructField(TIMER, TimestampType())])
+    if mark is None or looked is None:
+        return local_frame(spark, pa.table([], schema=pa.schema([])), schema)
+    return local_frame(spark, looked.due_rows(mark), schema)
