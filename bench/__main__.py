@@ -76,6 +76,10 @@ BENCHMARKS = {
     ),
     "waiting": ("embedded", "gets in each order of a queue where up to a million messages wait"),
     "base": ("served", "put and get in memory and durably, sizes and memory, beside a thesis"),
+    "watched": (
+        "embedded",
+        "a store with metrics that are scraped each second, beside one without",
+    ),
     "concurrency": ("embedded", "commits of 1 to 32 threads, and how many share a write"),
     "strategies": ("embedded", "the four commit strategies under contention"),
     "messner": (
