@@ -559,6 +559,8 @@ CLAIM_SECONDS = HAND_OVER_SECONDS
 # How often the store looks for what is over its time, in seconds.
 INTERVAL_SECONDS = 0.5
 
+# Of so many commits, and syncs, the time of one is counted.
+TIMED_ONE_IN = 16
 # Counts of times, by powers of two of microseconds: the last but one ends at 8.4 s.
 TIME_COUNTS = 25
 # Counts of groups by their size, by powers of two: the last one is of more than 1024 changes.

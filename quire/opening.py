@@ -294,7 +294,6 @@ def serve(
         ports = _ports(env, path, listen, _checked_tls(tls), access, insecure=insecure)
         if ports is not None:
             ending.callback(ports.close)
-        options = ({} if watch is None else {"timings": True}) | options
         election = Election(env, path, options, owner="quire serve")
         end = ending.enter_context(stop_on_signals())
         opening = _own_or_join(env, election, create) if wait else election.own(create=create)

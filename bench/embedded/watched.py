@@ -1,7 +1,7 @@
 """A store that is watched beside one that is not: full load, and a scrape each second.
 
-Two stores of a process take turns, each with so many queues; the watched one has `timings`, a port
-of metrics, and another process that scrapes it and asks both probes every second. Each pair of
+Two stores of a process take turns, each with so many queues; the watched one has a port of metrics,
+and another process scrapes it and asks both probes every second. Each pair of
 turns gives a ratio of rates, and one of the processor time of the process for each put, scrapes
 included; a figure is the median of all pairs. On a machine that has much else to do the second one
 is what counts.
@@ -91,7 +91,7 @@ def _stores(setting: BenchmarkSetting) -> Iterator[tuple[Any, Any, str]]:
     plain_path, watched_path = (str(setting.folder / name) for name in ("plain", "watched"))
     with (
         quire.open(plain_path) as plain,
-        quire.open(watched_path, timings=True) as watched,
+        quire.open(watched_path) as watched,
         MetricsServer("127.0.0.1:0", watched) as server,
     ):
         for store in (plain, watched):
@@ -160,13 +160,13 @@ def _scrape_ms(url: str) -> float:
 
 def _processor_ms(script: str) -> float:
     """Processor time of a new process that runs it, without that of the interpreter alone."""
-    told = "import time\nprint(time.process_time())"
+    ending = "import time\nprint(time.process_time())"
     found = []
     for _ in range(5):
         times = [
             float(
                 subprocess.run(
-                    [sys.executable, "-c", f"{lines}\n{told}"],
+                    [sys.executable, "-c", f"{lines}\n{ending}"],
                     capture_output=True,
                     text=True,
                     check=True,

@@ -42,7 +42,7 @@ def seen(options: argparse.Namespace, action: Callable[[Any], T]) -> T:
 
 def creation(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options by which a store may be made, as far as they are on the line."""
-    names = ("data_files", "warn_below_bytes", "refuse_below_bytes")
+    names = ("data_files", "warn_below_bytes", "refuse_below_bytes", "timings")
     found = {n: v for n in names if (v := getattr(options, n, None)) is not None}
     return {"network_file_system": options.network_file_system, **found}
 

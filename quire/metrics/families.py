@@ -267,7 +267,7 @@ HISTOGRAMS: Final = (
     ),
     HistogramFamily(
         "quire_commit_seconds",
-        "Time of a commit until it is durable, of a store that has timings",
+        "Time of one commit in 16 until it is durable, of a store that has timings",
         ("times", "commit", "counts"),
         ("times", "commit", "seconds"),
         1e-6,
@@ -275,7 +275,7 @@ HISTOGRAMS: Final = (
     ),
     HistogramFamily(
         "quire_sync_seconds",
-        "Time of a write or sync that makes commits durable, of a store that has timings",
+        "Time of one write or sync in 16 that makes commits durable, of a store that has timings",
         ("times", "sync", "counts"),
         ("times", "sync", "seconds"),
         1e-6,

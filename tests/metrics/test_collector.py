@@ -75,13 +75,13 @@ def test_histograms(store_path: str) -> None:
         assert number(found, "quire_group_commits_count") == commits
         assert number(found, "quire_group_commits_bucket", le="1") == commits
     with open_store(store_path, share=False, timings=True) as store:
-        for _ in range(20):
+        for _ in range(100):
             store.put("q", b"x")
         store.put("q", b"x", durable=False)
         store.sync()
         found = collected(collector(store))
         for name in ("quire_commit_seconds", "quire_sync_seconds"):
-            assert number(found, f"{name}_count") >= 20
+            assert number(found, f"{name}_count") >= 6
             assert number(found, f"{name}_bucket", le="+Inf") == number(found, f"{name}_count")
             assert number(found, f"{name}_sum") > 0
 

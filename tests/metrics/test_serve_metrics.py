@@ -40,7 +40,10 @@ def is_ready(url: str) -> bool:
 
 def test_a_server_and_the_next_one(store_path: str) -> None:
     """The first one is ready; the second one lives, waits, and is ready when that one has ended."""
-    with serving(store_path) as (_, url), serving(store_path) as (_, next_url):
+    with (
+        serving(store_path, "--timings") as (_, url),
+        serving(store_path, "--timings") as (_, next_url),
+    ):
         eventually(lambda: is_ready(url) or is_ready(next_url))
         if is_ready(next_url):  # it was faster
             url, next_url = next_url, url

@@ -270,6 +270,12 @@ COMMANDS: Final = (
                 "--metrics-tls", action="store_true", help="by HTTPS, with the same certificates"
             ),
             argument(
+                "--timings",
+                action="store_true",
+                default=None,
+                help="count how long commits and syncs take, for the metrics",
+            ),
+            argument(
                 "--warn-below",
                 dest="warn_below_bytes",
                 type=size,
