@@ -47,8 +47,8 @@ STARTS = {
 }
 
 
-class Turn(NamedTuple):
-    """A turn of one store."""
+class PutRate(NamedTuple):
+    """The rate and cost of puts in a turn of one store."""
 
     rate: float  # puts a second
     cpu_us: float  # of the process, for each put
@@ -119,12 +119,12 @@ def _pairs(
     count: int,
     *,
     durable: bool,
-) -> list[tuple[Turn, Turn]]:
+) -> list[tuple[PutRate, PutRate]]:
     """Rates of both stores in turns, the first one first in every other pair."""
     seconds = 2.0 if not setting.quick else 0.2
     pairs = []
     for turn in range(setting.scaled(11, 1)):
-        found: dict[int, Turn] = {}
+        found: dict[int, PutRate] = {}
         for which in (0, 1) if turn % 2 else (1, 0):
             store = stores[which]
 
@@ -139,7 +139,7 @@ def _pairs(
                 time.sleep(seconds)
                 puts, took = sum(done) - before, time.perf_counter() - begin
                 cpu_us = (time.process_time() - cpu) / max(puts, 1) * 1e6
-                found[which] = Turn(puts / took, cpu_us)
+                found[which] = PutRate(puts / took, cpu_us)
                 scraper.send_signal(signal.SIGSTOP)
             for number in range(count):
                 store.admin.purge(f"queue-{number}")
