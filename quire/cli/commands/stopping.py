@@ -32,7 +32,7 @@ def _shutdown(options: argparse.Namespace) -> int:
         print(f"process {process} closes {options.path}", flush=True)
         with suppress(ConnectionLost, StoreClosed):
             while options.wait:
-                store.admin.switch()  # what is no transaction goes on until the end
+                store.admin.queue_names(" ")  # what is no transaction goes on until the end
                 OsEnv().sleep(JOIN_POLL_SECONDS)
     return ExitStatus.DONE
 
