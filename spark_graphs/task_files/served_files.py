@@ -229,9 +229,12 @@ class _ServedFile:
 
     def read_block(self, offset: int, length: int) -> bytes:
         start, data = self._window
-        if not start <= offset <= offset + length <= start + len(data):
-            ahead = max(length, min(PLACES_BYTES, self._size - offset))
-            self._window = offset, self.read(offset, ahead)
+        end = start + len(data)
+        if not start <= offset <= offset + length <= end:
+            kept = data[offset - start :] if start <= offset < end else b""  # none comes twice
+            begin = offset + len(kept)
+            ahead = max(length - len(kept), min(PLACES_BYTES, self._size - begin))
+            self._window = offset, kept + self.read(begin, ahead)
         return self.read(offset, length)
 
     def size(self) -> int:

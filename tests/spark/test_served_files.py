@@ -22,6 +22,7 @@ from quire.ltds import Compression, list_ids, path_of
 from quire.reports.info import Piece
 from quire.spark_graphs import connection
 from quire.spark_graphs.fragments.fragment_file import FragmentWriter
+from quire.spark_graphs.limits import FILE_END_BYTES
 from quire.spark_graphs.task_files.directory_files import directory_of
 from quire.spark_graphs.task_files.served_files import ServedFiles
 from quire.spark_graphs.task_files.task_files import files_at
@@ -105,6 +106,30 @@ def test_small_blocks_come_together(store: Any, url: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(PlaceBytes, "read", read_places)
     assert read(url, lease.pieces) == [b"%d" % number for number in range(1000)]
     assert requests == [len(lease.pieces)]
+
+
+def test_no_byte_of_a_file_comes_twice(
+    store: Any, url: str, limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for its directory, wherever a block lies in the parts that are asked for."""
+    store.create_queue("t", kind="topic")
+    payloads = [b"%d:" % number + b"x" * 3000 for number in range(5000)]
+    with store.transaction(large=True) as txn:
+        txn.put_many("t", payloads)
+    [piece] = store.integration.lease("t", 0, len(payloads)).pieces
+    limits(PLACES_BYTES=900_001)
+    sizes: list[int] = []
+    real = PlaceBytes.read
+
+    def read_places(self: PlaceBytes, queue: str, places: Any) -> Any:
+        found = real(self, queue, places)
+        sizes.extend(map(len, found))
+        return found
+
+    monkeypatch.setattr(PlaceBytes, "read", read_places)
+    assert read(url, [piece]) == payloads
+    whole = store.integration.file_size("t", piece.address)
+    assert whole - 8192 <= sum(sizes) <= whole + 2 * FILE_END_BYTES
 
 
 def test_damage_is_noticed_by_the_reader(store: Any, url: str) -> None:
