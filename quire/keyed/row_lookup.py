@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from quire.libraries import np, pa
 
 from .format import LAST_HASH, NEVER
 from .keyed_rows import KeyedRows, concat_rows, newest_of
+from .limits import KEYS_AT_ONCE, PROBES_TOGETHER
 from .manifest import KeyedManifest, RunEntry
 from .row_layout import RowLayout, with_columns
-from .run import KeyedRun
+from .run import FoundRows, KeyedRun, ProbedPieces, joined_probes
 from .timer_mark import TimerMark, unfired
 
 if TYPE_CHECKING:
@@ -135,19 +137,71 @@ class RowLookup(NamedTuple):
             rows = look(run, np.flatnonzero(is_missing))
             if rows is not None:
                 parts.append(rows)
-        for entry in self.manifest.runs:
-            wanted = np.flatnonzero(is_missing & _inside(entry, hashes))
-            rows = look(self.opened(entry), wanted) if len(wanted) else None
-            if rows is not None:
-                parts.append(unfired(rows, self.manifest.fired_in(entry)))
+        for group in _apart(self.manifest.runs):
+            for found, mark in self._in_group(group, keys, hashes, is_missing):
+                places.append(found.wanted)
+                is_missing[found.wanted] = False
+                parts.append(unfired(with_columns(found.rows, self.layout.schema), mark))
+            if not is_missing.any():
+                break
         if not parts:
             return np.zeros(0, np.int64), self._none()
         return np.concatenate(places), concat_rows(parts)
+
+    def _in_group(
+        self,
+        group: Sequence[RunEntry],
+        keys: Sequence[pa.Array],
+        hashes: NDArray[np.uint64],
+        is_missing: NDArray[np.bool_],
+    ) -> Iterator[tuple[FoundRows, TimerMark]]:
+        """Yield the rows of missing keys in runs that have no hash in common.
+
+        Pieces of many runs are looked through together: few keys of a run cost as much as many.
+        """
+        probes: dict[tuple[TimerMark, RowLayout], list[tuple[KeyedRun, ProbedPieces]]] = {}
+        for entry in group:
+            wanted = np.flatnonzero(is_missing & _inside(entry, hashes))
+            if not len(wanted):
+                continue
+            run, mark = self.opened(entry), self.manifest.fired_in(entry)
+            if run.is_whole or len(wanted) > KEYS_AT_ONCE // 8 or not keys:
+                found = run.find(hashes, keys, wanted)
+                if found is not None:
+                    yield found, mark
+                continue
+            probe = run.probe(hashes, wanted)
+            if probe is not None:
+                probes.setdefault((mark, run.layout), []).append((run, probe))
+        for (mark, _), some in probes.items():
+            for start in range(0, len(some), PROBES_TOGETHER):
+                part = some[start : start + PROBES_TOGETHER]
+                probe = joined_probes([probe for _, probe in part])
+                found = part[0][0].match(probe, hashes, keys)
+                if found is not None:
+                    yield found, mark
 
     def _none(self) -> KeyedRows:
         batch = pa.RecordBatch.from_pylist([], schema=self.layout.schema)
         times = np.zeros(0, np.int64)
         return KeyedRows(np.zeros(0, np.uint64), times, np.zeros(0, np.bool_), times, batch)
+
+
+def _apart(runs: Sequence[RunEntry]) -> Iterator[list[RunEntry]]:
+    """Yield runs in their order; together some that follow each other, and share no hash."""
+    group: list[RunEntry] = []
+    taken: list[tuple[int, int]] = []  # the ranges of the group, in their order
+    for run in runs:
+        place = bisect_left(taken, (run.first, run.last))
+        if (place and taken[place - 1][1] >= run.first) or (
+            place < len(taken) and taken[place][0] <= run.last
+        ):
+            yield group
+            group, taken, place = [], [], 0
+        group.append(run)
+        taken.insert(place, (run.first, run.last))
+    if group:
+        yield group
 
 
 def _inside(entry: RunEntry, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:

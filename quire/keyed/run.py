@@ -52,6 +52,14 @@ class _FetchedPieces(NamedTuple):
     rows: NDArray[np.int64]  # how many each has
 
 
+class ProbedPieces(NamedTuple):
+    """Pieces of the keys that are looked for."""
+
+    wanted: NDArray[np.int64]  # the index of each key
+    numbers: NDArray[np.int64]  # in which of the pieces each may be
+    pieces: _FetchedPieces
+
+
 class FoundRows(NamedTuple):
     """The rows of some keys."""
 
@@ -165,6 +173,14 @@ class KeyedRun:
     def _find_some(
         self, hashes: NDArray[np.uint64], keys: Sequence[pa.Array], wanted: NDArray[np.int64]
     ) -> FoundRows | None:
+        probe = self.probe(hashes, wanted)
+        return None if probe is None else self.match(probe, hashes, keys)
+
+    def probe(self, hashes: NDArray[np.uint64], wanted: NDArray[np.int64]) -> ProbedPieces | None:
+        """Return the pieces that may have the keys of the indices `wanted`; None: there are none.
+
+        Raises StoreCorrupt.
+        """
         own = hashes[wanted]
         inside = (own >= np.uint64(self.first)) & (own <= np.uint64(self.last))
         if len(self._filter):
@@ -178,6 +194,14 @@ class KeyedRun:
         if pieces is None:
             needed, numbers = np.unique(numbers, return_inverse=True)
             pieces = self._fetch(needed)
+        return ProbedPieces(wanted, numbers, pieces)
+
+    def match(
+        self, probe: ProbedPieces, hashes: NDArray[np.uint64], keys: Sequence[pa.Array]
+    ) -> FoundRows | None:
+        """Return the rows of the keys in pieces, of this run or of others with its layout."""
+        wanted, numbers, pieces = probe
+        own = hashes[wanted]
         found, indices = self._search(pieces, numbers, own)
         parts: list[FoundRows] = []
         key_columns = self.layout.key_columns
@@ -326,6 +350,23 @@ class KeyedRun:
         if len(data) != length:
             raise StoreCorrupt(f"{self.where}: damaged, it ends too early")
         return data
+
+
+def joined_probes(probes: Sequence[ProbedPieces]) -> ProbedPieces:
+    """Return pieces of several runs as if they were of one."""
+    if len(probes) == 1:
+        return probes[0]
+    sizes = np.array([len(probe.pieces.data) for probe in probes])
+    counts = np.array([len(probe.pieces.rows) for probe in probes])
+    bases, before = np.cumsum(sizes) - sizes, np.cumsum(counts) - counts
+    both = list(zip(probes, bases, before, strict=True))
+    pieces = _FetchedPieces(
+        np.concatenate([probe.pieces.data for probe in probes]),
+        np.concatenate([probe.pieces.starts + base for probe, base, _ in both]),
+        np.concatenate([probe.pieces.rows for probe in probes]),
+    )
+    numbers = np.concatenate([probe.numbers + first for probe, _, first in both])
+    return ProbedPieces(np.concatenate([probe.wanted for probe in probes]), numbers, pieces)
 
 
 def _joined(parts: Sequence[FoundRows]) -> FoundRows | None:
