@@ -265,6 +265,7 @@ class Outcome(Struct):
     texts: dict[str, list[str]]  # by queue, in order
     unread: dict[str, set[str]]  # by source
     positions: dict[str, dict[str, int]]  # by queue: of the unread ones
+    prepared: set[str]  # those of transactions whose decision may be lost
 
 
 def outcome(env: SimEnv, path: str = NEW) -> Outcome:
@@ -287,10 +288,14 @@ def outcome(env: SimEnv, path: str = NEW) -> Outcome:
     for name in names - {"topic", "rows"}:
         with suppress(QuireError), store.transaction() as transaction:
             transaction.get_many(name, 5)
+    before = {each.text for each in _kept(store)}
+    for info in store.prepared.list():
+        store.prepared.commit(info.xid)
+    prepared = {each.text for each in _kept(store)} - before
     store.admin.checkpoint()
     assert store.admin.verify().ok
     store.close()
-    return Outcome(texts, unread, positions)
+    return Outcome(texts, unread, positions, prepared)
 
 
 def intact(kept: list[Kept], before: dict[str, bytes], env: SimEnv) -> list[Kept]:

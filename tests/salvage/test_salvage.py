@@ -51,7 +51,8 @@ def check(sound: Sound, env: SimEnv, before: dict[str, bytes]) -> SalvageReport:
             assert name in (own, "salvaged", "salvaged-2") or number == sound.numbers[own], name
         if not name.startswith("salvaged"):
             assert len(texts) == len(set(texts)), f"{name} has messages twice"
-    there = {text for texts in found.texts.values() for text in texts}
+    assert found.prepared <= sound.put.keys()
+    there = {text for texts in found.texts.values() for text in texts} | found.prepared
     for each in intact(sound.kept, before, env):
         assert each.text in there, f"lost: {each.queue} {each.position} {each.path} {each.offset}"
     if files_of(env) == before:
