@@ -63,14 +63,31 @@ def collected_together(frames: Sequence[DataFrame]) -> list[pa.Table]:
     with importing():
         from pyspark.sql import functions as f
 
-    nothing = [f.lit(None).cast(each.schema).alias(f"v{at}") for at, each in enumerate(frames)]
+    # A row of one frame has nulls in the place of the others', whatever these say of their columns.
+    types = [_nullable(each.schema) for each in frames]
+    nothing = [f.lit(None).cast(each).alias(f"v{at}") for at, each in enumerate(types)]
     parts = []
     for number, frame in enumerate(frames):
-        own = f.struct(*(f.col(f"`{name}`") for name in frame.columns)).alias(f"v{number}")
-        columns = [*nothing[:number], own, *nothing[number + 1 :]]
-        parts.append(frame.select(f.lit(number).alias("number"), *columns))
+        columns = f.struct(*(f.col(f"`{name}`") for name in frame.columns))
+        own = columns.cast(types[number]).alias(f"v{number}")
+        all_columns = [*nothing[:number], own, *nothing[number + 1 :]]
+        parts.append(frame.select(f.lit(number).alias("number"), *all_columns))
     rows = collected(reduce(lambda a, b: a.union(b), parts))
     return [_part_of(rows, number, frame) for number, frame in enumerate(frames)]
+
+
+def _nullable(type_: Any) -> Any:
+    """Return the type with nulls allowed in all its parts."""
+    with importing():
+        from pyspark.sql import types as t
+
+    if isinstance(type_, t.StructType):
+        return t.StructType([t.StructField(x.name, _nullable(x.dataType)) for x in type_])
+    if isinstance(type_, t.ArrayType):
+        return t.ArrayType(_nullable(type_.elementType))
+    if isinstance(type_, t.MapType):
+        return t.MapType(type_.keyType, _nullable(type_.valueType))
+    return type_
 
 
 def _part_of(rows: pa.Table, number: int, frame: DataFrame) -> pa.Table:
