@@ -52,7 +52,9 @@ LTDS_WRITE_BYTES = 4 << 20
 # A reader of leased places on another host has so much of them by one request, and a writer of a
 # fragment sends as much by one: the owner has it in memory for each of them.
 PLACES_BYTES = 4 << 20
-LARGE_BLOCK_BYTES = 1 << 20  # of memory that a process with ports gives back as it is freed
+
+# A process with ports gives memory of so many bytes at once back to the system as it is freed.
+LARGE_BLOCK_BYTES = 1 << 20
 
 # A streamed payload: a reader, and a client that sends it, have one chunk in memory at a time. The
 # places of all its chunks are in memory while it is written or read: 12 MiB for the largest.

@@ -56,6 +56,10 @@ class DeliveryCounts:
         """A delivery has failed, and no record tells of it. `noted`: it is counted already."""
         self.memory.fail(start, end, 0, noted=noted)
 
+    def recovered(self) -> None:
+        """Recovery is done: what it gave back, as decisions say, is counted by no record."""
+        self.memory = Attempts()
+
     def read(self, start: int, end: int) -> None:
         """[start, end) is read."""
         self.memory.forget(start, end)

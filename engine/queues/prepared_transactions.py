@@ -286,6 +286,7 @@ class PreparedTransactions:
                 in_flight.setdefault(subscription, []).append((start, end))
         for queue in self._queues.values():
             for subscription in queue.subscriptions.values():
+                subscription.attempts.recovered()
                 subscription.resume(in_flight.get(subscription, []))
                 if subscription.pace is not None:
                     subscription.pace.rest(last_start_us)
