@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as f
 
 from quire.spark_graphs.graphs.batches.batch_inputs import LoadedMessages, arrow_columns
-from quire.spark_graphs.graphs.spark.collected_rows import JobFailed, collected
+from quire.spark_graphs.graphs.spark.collected_rows import JobFailed, collected, collected_together
 from quire.spark_graphs.graphs.spark.error_reason import reason_of
 
 if TYPE_CHECKING:
@@ -95,3 +95,15 @@ def test_a_trial_that_fails_asks_little(
     with pytest.raises(JobFailed):
         collected(doubled(held(spark, b"bad")))
     assert 0 < len(asked) <= MOST_QUESTIONS, asked
+
+
+def test_frames_that_are_collected_together(spark: SparkSession) -> None:
+    """Each as it is alone, in its order: also one without rows, and columns that are never null."""
+    texts = "struct(id as a, struct(true as b) as c) as s"
+    frames = [
+        spark.range(5).selectExpr("id", "concat('x', id) as text", "true as flag"),
+        spark.range(3).selectExpr(texts, "array(id) as l", "map('k', id) as m").orderBy("s.a"),
+        spark.range(0).selectExpr("id", "current_timestamp() as at"),
+    ]
+    assert collected_together(frames) == [collected(each) for each in frames]
+    assert collected_together([]) == []
