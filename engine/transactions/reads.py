@@ -259,7 +259,7 @@ class TransactionReads:
                 self.extra.moved.check(subscription, [p for lo, hi in runs for p in range(lo, hi)])
             own = [(lo, hi, 1) for lo, hi in runs]
             self._take_back(queue, subscription, own, noted=True)
-        self._batch = None
+            self._batch = (queue, subscription, []), self._mark()  # not the call before, too
 
     def _note_batch(self, queue: Queue, subscription: Subscription, runs: DeliveryRuns) -> None:
         if runs:

@@ -11,6 +11,7 @@ import pytest
 from quire.errors import InvalidArgument, QueueInUse, QueueNotFound, TransactionClosed
 from quire.messages.message import Message
 from tests.behaviour.forms import AnyStore, Clock
+from tests.kit.limits import Limits
 from tests.kit.waiting import SECONDS, eventually
 
 
@@ -55,6 +56,26 @@ def test_a_look_delivers_nothing(store: AnyStore, work: str) -> None:
         ] == [(payload, 0, 0) for payload in (b"0", b"1", b"2") * 2]
         assert store.browse(work).to_arrow()["delivery_count"].to_pylist() == [0, 0, 0]
         assert [(m.delivery_count, m.failed_count) for m in txn.get_many(work)] == [(1, 0)] * 3
+
+
+@pytest.mark.parametrize("joined_from", [1, 64])
+def test_only_the_latest_call_is_undone(
+    store: AnyStore, work: str, limits: Limits, joined_from: int
+) -> None:
+    """A second `unget` gives nothing back, however many runs of messages there are."""
+    limits(RUNS_JOINED=joined_from)
+    store.put_many(work, [b"1", b"2", b"3", b"4"])
+    with store.transaction() as txn:
+        assert [m.payload for m in txn.get_many(work, 2)] == [b"1", b"2"]
+        third = txn.get(work)
+        assert third is not None
+        assert third.payload == b"3"
+        txn.unget()
+        txn.unget()
+        assert txn.get_many(work, 1)[0].payload == b"3"
+        txn.unget()
+        txn.unget()
+    assert [m.payload for m in store.get_many(work)] == [b"3", b"4"]
 
 
 def test_what_is_rolled_back_leaves_the_state_as_it_was(store: AnyStore) -> None:
