@@ -50,13 +50,14 @@ def _drop(options: argparse.Namespace) -> int:
             plural = "s" * (len(queue.subscriptions) > 1)
             going.append(f"the subscription{plural} {', '.join(queue.subscriptions)}")
         is_empty = not (queue.messages or queue.subscriptions)
-        if not (is_empty or options.force):
+        is_alias = queue.name != options.name  # which the drop refuses
+        if not (is_empty or is_alias or options.force):
             print(
                 f"quire: queue {queue.name} has {' and '.join(going)}: give --force to drop it "
                 f"with them, or first take them, move them (quire move) or purge it",
                 file=sys.stderr,
             )
-            return ExitStatus.ERROR
+            return ExitStatus.USAGE
         store.drop_queue(options.name)
     print(f"queue {queue.name} is gone" + ("" if is_empty else f", with {' and '.join(going)}"))
     return ExitStatus.DONE
