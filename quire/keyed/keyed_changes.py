@@ -161,6 +161,11 @@ class KeyedChanges:
                 f"{self._reader.name!r} are not in it: let the `within` block end before"
             )
         values, version = self._reader.values, self._manifest.version + 1
+        if version_of(self._txn.get_value(values, VERSION)) != self._manifest.version:
+            raise StateConflict(
+                f"keyed state {self._reader.name!r} was changed by its transaction beside this "
+                "block, whose changes are not in it: roll back, and have one `within` block"
+            )
         if self._fired is not None:
             self._txn.set_value(values, FIRED, self._manifest.fired_value(self._fired))
         if not parts:

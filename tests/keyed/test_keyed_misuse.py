@@ -116,6 +116,24 @@ def test_a_transaction_that_ends_in_the_block(
     assert state.get(["ada"]).num_rows == 1
 
 
+@pytest.mark.parametrize("is_cleared", [False, True])
+def test_a_state_that_its_transaction_changes_beside_a_block(
+    store: quire.Store, state: keyed.KeyedState, *, is_cleared: bool
+) -> None:
+    """Two blocks at a time would each have a part of the rows, and none has both."""
+    put(store, state, row("ada"))
+    told = pytest.raises(StateConflict, match="have one `within` block")
+    with told, store.transaction() as txn, state.within(txn) as changes:
+        changes.put(row("ada", 2))
+        if is_cleared:
+            state.clear(txn)
+        else:
+            with state.within(txn) as others:
+                others.put(row("ada", 3))
+    assert state.get(["ada"]).to_pylist() == row("ada")
+    assert state.verify() == []
+
+
 def test_changes_whose_block_never_ends_are_told(
     store: quire.Store, state: keyed.KeyedState
 ) -> None:
