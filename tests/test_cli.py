@@ -132,14 +132,14 @@ def test_the_table_of_properties_knows_each(quire: Terminal) -> None:
 def test_a_queue_that_is_not_empty_is_dropped_by_force(quire: Terminal) -> None:
     """It says what is there, or what has gone; an empty one goes at once."""
     quire("put", "w", "1", "2")
-    quire("drop-queue", "w", status=1)
+    quire("drop-queue", "w", status=2)
     assert "queue w has 2 messages: give --force" in quire.errors
     assert quire("drop-queue", "w", "--force") == "queue w is gone, with 2 messages\n"
-    quire("drop-queue", "t", status=1)
+    quire("drop-queue", "t", status=2)
     assert "the subscription a" in quire.errors
     quire("unsubscribe", "t", "a")
     assert quire("drop-queue", "t") == "queue t is gone\n"
-    quire("drop-queue", "t", status=1)
+    quire("drop-queue", "t", status=2)
     assert "there is no queue 't'" in quire.errors
 
 
