@@ -139,7 +139,7 @@ def test_a_queue_that_is_not_empty_is_dropped_by_force(quire: Terminal) -> None:
     assert "the subscription a" in quire.errors
     quire("unsubscribe", "t", "a")
     assert quire("drop-queue", "t") == "queue t is gone\n"
-    quire("drop-queue", "t", status=2)
+    quire("drop-queue", "t", status=1)
     assert "there is no queue 't'" in quire.errors
 
 
