@@ -284,7 +284,7 @@ class StoreLife:
         """The reason why others cannot work with the store as ever, in words; "": they can."""
         if self._closed is not None:
             return self._closed
-        return self._context.state.no_room
+        return self._context.state.switches.no_room
 
     def _state(self) -> EngineState:
         if self._closed is not None:

@@ -128,7 +128,6 @@ class EngineState:
         # Versions of commits that are placed and not yet applied, by what they hold.
         self.placed: dict[str | tuple[int, str], int] = {}
         self.switches = ALL_ON  # of the store as a whole
-        self.no_room = ""  # why puts are refused as the disk is nearly full (FSW2)
         # Given to changes that have their place in the order; the durable state has them then.
         self._next_id = 1
         self.last_time_us = 0
@@ -331,16 +330,17 @@ class EngineState:
         entry = self.durable.catalog.get(STORE, {}).get(STORE_NUMBER)
         body = {} if entry is None else entry.body
         puts, gets = bool(body.get("puts", True)), bool(body.get("gets", True))
-        switches = Switches(puts, gets, self.no_room)
+        self._switch(Switches(puts, gets, self.switches.no_room))
+
+    def refuse_puts(self, no_room: str) -> None:
+        """Refuse puts as the disk is nearly full, or with "" let them go on; between two groups."""
+        self._switch(self.switches._replace(no_room=no_room))
+
+    def _switch(self, switches: Switches) -> None:
         if switches != self.switches:
             self.switches = switches
             for queue in list(self.queues.values()):
                 queue.switch(switches)
-
-    def refuse_puts(self, no_room: str) -> None:
-        """Refuse puts for the reason, or with "" let them go on; between two groups."""
-        self.no_room = no_room
-        self._obey_switches()
 
     def described(self, queue: Queue) -> DurableState:
         """Return the state that has the queue's entry."""
