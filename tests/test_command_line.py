@@ -304,6 +304,7 @@ def test_calls_become_commands() -> None:
         ("alter it (store.cron.alter)", "alter it (quire alter-schedule)"),
         ("not one of store.states.drop", "not one of store.states.drop"),
         ("or drop_queue it", "or quire drop-queue it"),
+        ("raise it with alter_queue.", "raise it with quire alter-queue."),
         ("call frobnicate('x')", "call frobnicate('x')"),
         ("use commit() or a_word", "use commit() or a_word"),
         ("subscribe(a b)", "subscribe(a b)"),

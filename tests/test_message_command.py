@@ -93,3 +93,34 @@ def test_a_signal_ends_the_command_and_then_the_get(
     process.send_signal(signal.SIGTERM)
     assert process.wait(SECONDS) == (0 if is_done else 1)
     assert left(jobs) == ([b"2"] if is_done else [b"1", b"2"])
+
+
+@pytest.mark.parametrize("words", ["", "  "])
+def test_no_command_takes_no_message(
+    jobs: Store, store_path: str, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    """As of a variable that is not set: the shell would say that nothing has succeeded."""
+    jobs.put("jobs", b"1")
+    with pytest.raises(SystemExit) as ended:
+        main(["get", store_path, "jobs", "--exec", words])
+    assert ended.value.code == 2
+    assert f"{words!r} is no command: give one" in capsys.readouterr().err
+    assert left(jobs) == [b"1"]
+
+
+def test_an_ignored_signal_ends_neither(jobs: Store, store_path: str, tmp_path: Path) -> None:
+    """As `nohup` has it: the command ignores it, too."""
+    jobs.put("jobs", b"1")
+    begun, end = tmp_path / "begun", tmp_path / "end"
+    command = f"touch {begun}; while ! test -e {end}; do sleep 0.05; done"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        line = [sys.executable, "-m", "quire", "get", store_path, "jobs", "--exec", command]
+        process = subprocess.Popen(line)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    eventually(begun.exists)
+    process.send_signal(signal.SIGHUP)
+    end.touch()
+    assert process.wait(SECONDS) == 0
+    assert left(jobs) == []

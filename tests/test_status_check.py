@@ -66,6 +66,12 @@ def test_a_store_that_cannot_be_looked_at(
     assert line.startswith("CRITICAL: StoreNotFound: there is no store at ")
 
 
+def test_a_queue_is_refused(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is no check of that queue, were it there or not: nothing is said to be well."""
+    assert main(["status", path, "none", "--check"]) == 2
+    assert "leave the queue out" in capsys.readouterr().out
+
+
 def test_as_a_program(path: str) -> None:
     """The status of the process is the level."""
     words = [sys.executable, "-m", "quire", "status", path, "--check"]

@@ -18,7 +18,7 @@ from .command_line import CommandParser
 from .command_table import commands
 
 _CALL = re.compile(r"\b((?:store\.)?(?:[a-z_]+\.)?[a-z_]+)\(([^()]*)\)")
-_WORD = re.compile(r"\b(?:store\.([a-z]+\.[a-z_]+)|([a-z]+_[a-z_]+))\b(?![=(.])")
+_WORD = re.compile(r"\b(?:store\.([a-z]+\.[a-z_]+)|([a-z]+_[a-z_]+))\b(?![=(]|\.\w)")
 
 
 def in_commands(text: str, path: str) -> str:

@@ -2,7 +2,7 @@
 
 - EX1: the message is kept until the command has ended, and is done with exactly if its status is 0.
   Signals end the command, and not the waiting for it: SIGTERM and SIGHUP are handed on to it;
-  Ctrl-C it gets by itself, with all of its terminal.
+  Ctrl-C it gets by itself, with all of its terminal. What is ignored here is ignored by it, too.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def _waited_for() -> Iterator[ChildAndSignals]:
     try:
         number: int
         for number in (*_HANDED_ON, signal.SIGINT):
-            before[number] = signal.signal(number, note)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it: of both
+                before[number] = signal.signal(number, note)
         yield child, signals
     finally:
         for number, handler in before.items():

@@ -130,6 +130,13 @@ def value(text: str) -> Any:
         return text
 
 
+def shell_command(text: str) -> str:
+    """Return a command of the shell. One of no words would succeed, having done nothing."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is no command: give one, as ./handle-order")
+    return text
+
+
 def _property_hints() -> dict[str, str]:
     """Return the types of a queue's properties, as they are written where they stand."""
     hints = {**QueueOptions.__annotations__, **QueueChanges.__annotations__}

@@ -13,7 +13,7 @@ from quire.cli import message_command
 from quire.cli.command import Command, ExitStatus, argument
 from quire.cli.opened_store import opened, seen, source_parts
 from quire.cli.printing import add_forms, moment_text, payload_start, print_message, print_table
-from quire.cli.typed_values import add_where, count, number, place, wait
+from quire.cli.typed_values import add_where, count, number, place, shell_command, wait
 from quire.limits import COMMAND_BATCH_MESSAGES
 
 _SOURCE: Final = argument(
@@ -51,7 +51,7 @@ def _get_and_run(options: argparse.Namespace) -> int:
             if outcome.failure:
                 print(
                     f"quire: {outcome.failure}: message {message.id} of {options.source} is not "
-                    "done with, and comes again",
+                    "done with: it comes again, or becomes a dead letter",
                     file=sys.stderr,
                 )
             if outcome.stopped_by == signal.SIGINT:
@@ -136,7 +136,7 @@ COMMANDS: Final = (
                 help="how long to wait for the first one: seconds, or 10m, 2h, or forever",
             ),
             argument(
-                "--exec", metavar="COMMAND",
+                "--exec", type=shell_command, metavar="COMMAND",
                 help="run this command of the shell on each, and keep it until that has succeeded",
             ),
             add_where,

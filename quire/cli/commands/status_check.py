@@ -10,7 +10,7 @@ from quire.cli.command import argument
 from quire.cli.opened_store import seen
 from quire.cli.printing import counted
 from quire.cli.typed_values import count, number, seconds
-from quire.errors import QuireError
+from quire.errors import InvalidArgument, QuireError
 from quire.libraries.late_imports import importing
 
 Parse = Callable[[str], float]
@@ -47,6 +47,8 @@ def check_status(options: argparse.Namespace) -> int:
         changed = getattr(thresholds, field)._replace(**changes)
         thresholds = thresholds._replace(**{field: changed})
     try:
+        if options.queue is not None:
+            raise InvalidArgument("--check looks at the whole store: leave the queue out")
         status: dict[str, Any] = seen(options, lambda store: store.status())
         found = findings(status, thresholds)
         if options.owner and "sharing" not in status:
