@@ -132,6 +132,7 @@ STORE: Calls = {
     "admin.archive": (lambda s: s.admin.archive(), LOOK),
     "admin.stop_archive": (lambda s: s.admin.stop_archive(), CHANGE),
     "admin.checkpoint": (lambda s: s.admin.checkpoint(), CHANGE),
+    "admin.compact": (lambda s: s.admin.compact(), CHANGE),
     "status": (lambda s: s.status(), LOOK),
     "admin.verify": (lambda s: s.admin.verify(), LOOK),
 }
