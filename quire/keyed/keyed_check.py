@@ -25,13 +25,18 @@ def findings_of(reader: KeyedReader) -> list[str]:
             found[entry] = text if where in text else f"{where}: {text}"
     now = reader.manifest().runs
     names = {run.name for run in (*named, *now)}  # some were merged meanwhile
+    texts = [text for entry, text in found.items() if entry in now]
+    try:
+        messages = list(reader.files.messages())
+    except StoreCorrupt as error:  # a file that a run is in is one that messages are read from
+        return texts or [str(error)]
     strays = [
         f"{reader.values}: message {message} is of no run: somebody else has put it there, or a "
         "merge has left it"
-        for message, name in reader.files.messages()
+        for message, name in messages
         if name not in names
     ]
-    return [text for entry, text in found.items() if entry in now] + strays
+    return texts + strays
 
 
 def _read(run: KeyedRun, entry: RunEntry) -> None:

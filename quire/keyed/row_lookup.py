@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from quire.libraries import np, pa
 
-from .format import LAST_HASH, NEVER
+from .format import LAST_HASH, NEVER, timer_type
 from .keyed_rows import KeyedRows, concat_rows, newest_of
 from .limits import KEYS_AT_ONCE, PROBES_TOGETHER
 from .manifest import KeyedManifest, RunEntry
 from .row_layout import RowLayout, with_columns
 from .run import FoundRows, KeyedRun, ProbedPieces, joined_probes
-from .timer_mark import TimerMark, unfired
+from .timer_mark import BEFORE_ALL, TimerMark, unfired
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,17 +60,29 @@ class RowLookup(NamedTuple):
         It may be that fewer are, or none: those of rows that were put anew count, too.
         """
         end = TimerMark(until)
-        found: list[NDArray[np.void]] = []
+        timers = self._earliest(end, after, limit + 1)
+        if len(timers) <= limit:
+            return end if len(timers) else None
+        last = timers[limit - 1]
+        return TimerMark(int(last["time"]), int(last["hash"]))
+
+    def next_timer(self) -> int | None:
+        """Return the earliest time at which a row may be due; None: there is none.
+
+        It may be that no row is due then: that of a row that was put anew counts, too.
+        """
+        timers = self._earliest(TimerMark(NEVER - 1), BEFORE_ALL, 1)
+        return int(timers[0]["time"]) if len(timers) else None
+
+    def _earliest(self, end: TimerMark, after: TimerMark, count: int) -> NDArray[np.void]:
+        """Return the first timers of all runs after a mark, at least so many if there are."""
+        found = [np.zeros(0, timer_type())]
         for entry in self.manifest.runs:
             if entry.timers:
                 begin, hashes = self._after(entry, after), (entry.first, entry.last)
-                found.append(self.opened(entry).due(begin, end, hashes, limit + 1))
-        count = sum(len(each) for each in found)
-        if count <= limit:
-            return end if count else None
+                found.append(self.opened(entry).due(begin, end, hashes, count))
         timers = np.concatenate(found)
-        last = timers[np.lexsort((timers["hash"], timers["time"]))[limit - 1]]
-        return TimerMark(int(last["time"]), int(last["hash"]))
+        return timers[np.lexsort((timers["hash"], timers["time"]))]
 
     def due(
         self, until: TimerMark, after: TimerMark, within: tuple[int, int] = (0, LAST_HASH)

@@ -112,6 +112,10 @@ class StateLook(Struct, frozen=True):
         check_due(until, limit)
         return self._lookup(files).due_mark(until, limit, BEFORE_ALL)
 
+    def next_timer(self, files: FragmentFiles) -> int | None:
+        """Return the earliest time at which a row may be due; None: there is none."""
+        return self._lookup(files).next_timer()
+
     def due_rows(
         self, files: FragmentFiles, mark: TimerMark, number: int = 0, count: int = 1
     ) -> DueRows:

@@ -70,7 +70,7 @@ def keyed(
     as the step's function, with a DataFrame of these rows in the place of the inputs
     (docs/state.md). They are due by the clock; with `event_time`, an expression in SQL of the
     columns of each input, as soon as the latest time of every input is `delay` (seconds, or a str
-    as "10 minutes") beyond. Raises InvalidArgument.
+    as "10 min") beyond. Raises InvalidArgument.
     """
     found = definition_of(check_keyed_name(name), key, schema, ttl)
     own = [each for each in schema_of_words(found.schema).names if each in OWN_COLUMNS]
@@ -106,7 +106,7 @@ def _micros(name: str, delay: object) -> int:
     if isinstance(delay, (int, float)) and not isinstance(delay, bool) and 0 <= delay < 1e9:
         return int(delay * 1e6)
     raise InvalidArgument(
-        f"state '{name}': delay {delay!r:.100}: give seconds, or a str as \"10 minutes\""
+        f"state '{name}': delay {delay!r:.100}: give seconds, or a str as \"10 min\""
     )
 
 

@@ -13,6 +13,7 @@ import quire
 from quire import keyed
 from quire.errors import InvalidArgument, StateConflict, StoreCorrupt
 from quire.keyed import manifest, row_lookup
+from quire.keyed.format import NEVER
 from quire.keyed.fragment_files import SeenFragments
 from quire.keyed.key_hash import hashes_of
 from quire.keyed.keyed_rows import newest_of
@@ -137,8 +138,10 @@ class TimedHistory:
         until, limit = self.asked()
         look, count = self.state.look(), self.rng.choice([1, 3])
         mark = look.due_mark(self.files, until, limit)
-        expected = self.due(until)
+        expected, waiting = self.due(until), self.due(NEVER - 1)
         assert mark is not None or not expected
+        first = look.next_timer(self.files)
+        assert not waiting or (first is not None and first <= waiting[0][0])
         written, seen = [], 0
         for number in range(count if mark is not None else 0):
             assert mark is not None

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quire.spark_graphs import connection
+from quire.spark_graphs import connection, keyed
 from tests.source_tree import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def test_the_states_of_the_page_may_be_described() -> None:
+    """Each `keyed(...)` that stands there."""
+    page = (ROOT / "docs" / "state.md").read_text()
+    lines = re.findall(r"^(?:columns|\w+) = (?:keyed\(|\").*$", page, re.MULTILINE)
+    assert len(lines) == 5
+    exec("\n".join(lines), {"keyed": keyed, "close": lambda due, open: None})
 
 
 @pytest.mark.spark

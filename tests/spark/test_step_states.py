@@ -196,6 +196,8 @@ def test_a_state_that_another_program_changes(
         ("select 'a' as customer, 1L as total union all select 'a', 2L", "another one has, too"),
         ("select cast(null as string) as customer, 1L as total", "is null in 1"),
         ("select 'a' as customer, 1L as total, -1 as _ttl", "give seconds above 0"),
+        ("select 'a' as customer, 1L as total, double('nan') as _ttl", "give seconds above 0"),
+        ("select 'a' as customer, 1L as total, -1.5 as _ttl", "-1.5: give seconds above 0"),
     ],
 )
 @BY_TASKS

@@ -107,6 +107,10 @@ class BatchState:
         """Return up to where the timers are that are due next, of so many rows; None: none is."""
         return self._look.due_mark(files_at(self._access.path), until, limit)
 
+    def next_timer(self) -> int | None:
+        """Return the earliest time at which a row may be due; None: there is none."""
+        return self._look.next_timer(files_at(self._access.path))
+
     def due_rows(self, mark: TimerMark) -> pa.Table:
         """Return the rows whose timers are due up to the mark, and when each is."""
         found = self._look.due_rows(files_at(self._access.path), mark)

@@ -54,4 +54,5 @@ def _fits(name: str, type_: pa.DataType) -> bool:
         return bool(pa.types.is_boolean(type_))
     if name == TIMER:
         return bool(pa.types.is_timestamp(type_) and type_.tz is not None)
-    return bool(pa.types.is_integer(type_) or pa.types.is_floating(type_))
+    types = pa.types
+    return bool(types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_))

@@ -23,7 +23,7 @@ from quire.spark_graphs.task_files.task_files import files_at
 
 WRITTEN: Final = "runs binary"
 """The columns of what a job returns that writes a state."""
-_RANGE: Final = "_range"
+_RANGE: Final = "_range of keys"
 
 
 class RowFinder(Struct, frozen=True):
@@ -162,11 +162,11 @@ def _expires(rows: pa.Table, now_us: int) -> pa.Array | None:
     if TTL not in rows.schema.names:
         return None
     seconds = pc.cast(rows.column(TTL).combine_chunks(), pa.float64())
-    least = pc.min(seconds).as_py()
-    if least is not None and not least > 0:
+    refused = seconds.filter(pc.invert(pc.greater(seconds, 0.0)))  # nan is, too
+    if len(refused):
         raise InvalidArgument(
-            f"the column {TTL!r} is {least:g}: give seconds above 0, or null for what the state "
-            f"says; the column {DELETE!r} deletes a row"
+            f"the column {TTL!r} is {refused[0].as_py():g}: give seconds above 0, or null for what "
+            f"the state says; the column {DELETE!r} deletes a row"
         )
     most = float((1 << 62) - now_us)
     micros = pc.min_element_wise(pc.multiply(seconds, 1e6), pa.scalar(most), skip_nulls=False)

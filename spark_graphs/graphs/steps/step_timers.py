@@ -70,12 +70,11 @@ class StepTimers:
                 mark = looked.due_mark(until, limit)
                 if mark is not None:
                     return looked, mark
-                later = looked.due_mark(NEVER - 1, 1)
+                self._next[state.name] = looked.next_timer()
             except BaseException:
                 looked.close()
                 raise
             looked.close()
-            self._next[state.name] = None if later is None else later.time
         return None
 
     @property
