@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,6 +94,23 @@ def test_a_signal_ends_the_command_and_then_the_get(
     process.send_signal(signal.SIGTERM)
     assert process.wait(SECONDS) == (0 if is_done else 1)
     assert left(jobs) == ([b"2"] if is_done else [b"1", b"2"])
+
+
+def test_a_signal_while_the_command_begins_is_handed_on(
+    jobs: Store, store_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes to this process before that knows the other one."""
+    jobs.put("jobs", b"1")
+    begin = subprocess.Popen.__init__
+
+    def begin_slowly(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", begin_slowly)
+    assert main(["get", store_path, "jobs", "--exec", "sleep 600"]) == 1
+    monkeypatch.undo()
+    assert left(jobs) == [b"1"]
 
 
 @pytest.mark.parametrize("words", ["", "  "])

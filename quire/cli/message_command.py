@@ -61,6 +61,9 @@ def run_on(command: str, message: Any, options: argparse.Namespace) -> CommandOu
             env={**os.environ, **environment_of(message, options.source)},
         )
         child.append(process)
+        for number in signals:  # which came while it began
+            if number in _HANDED_ON:
+                process.send_signal(number)
         assert process.stdin is not None
         with suppress(BrokenPipeError):  # it need not read
             write_message(process.stdin, message, options, is_line=False)
