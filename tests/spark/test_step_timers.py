@@ -194,6 +194,33 @@ def test_a_timer_whose_function_fails_is_tried_again(
     assert keys_in(store, "open") == {"b"}
 
 
+def test_timers_of_dead_letters_that_are_put_back(graph: Graph, store: Any) -> None:
+    """The step looks after them, though nothing comes."""
+    topic(store, "in", "fired")
+    number = "cast(payload as bigint) as number"
+    broken = [True]
+
+    def fire(due: DataFrame, waiting: StateRows) -> dict[str, DataFrame]:
+        return {"fired": due.selectExpr("cast(number as string) as payload")}
+
+    state = keyed("waiting", "number", "number bigint", on_timer=fire)
+
+    @graph.step("in", "fired", state=state, dead="bad")
+    def wait(rows: DataFrame, waiting: StateRows) -> dict[str, DataFrame]:
+        text = rows.selectExpr("cast(payload as string) as payload", "time as _timer")
+        whole = f"if(payload = 'x', '{'y' if broken[0] else '7'}', payload) as payload"
+        return {"waiting": text.selectExpr(whole, "_timer").selectExpr(number, "_timer")}
+
+    with graph.start() as run:
+        store.put_many("in", [b"1", b"x"])
+        run.drain(timeout=SECONDS)
+        eventually(lambda: len(store.browse("fired/check")) == 1, SECONDS)
+        broken[0] = False
+        assert run.replay("bad", "wait") == 1
+        eventually(lambda: len(store.browse("fired/check")) == 2, SECONDS)
+    assert sorted(store.browse("fired/check").payloads()) == [b"1", b"7"]
+
+
 def test_timers_that_are_refused(graph: Graph, store: Any) -> None:
     """When they are described, or before the graph starts."""
 

@@ -586,3 +586,4 @@ class StepRunner(StepLife):
         )
         commit.enter(store, txn)
         self._values, self._known = None, None  # they are read from the store again
+        self._wake.set()  # there may be timers that are due once who calls has committed
