@@ -12,6 +12,7 @@ import pytest
 import quire
 from quire.cli import main
 from quire.reports.status_findings import Level, Threshold, Thresholds, findings
+from tests.kit.waiting import eventually
 from tests.source_tree import ROOT
 
 
@@ -64,6 +65,25 @@ def test_a_store_that_cannot_be_looked_at(
     status, line = checked(capsys, str(tmp_path / "none.quire"))
     assert status == 2
     assert line.startswith("CRITICAL: StoreNotFound: there is no store at ")
+
+
+def test_what_waits_to_become_a_dead_letter(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Is told without an owner, too; the next owner moves it, though nobody gets from there."""
+    with quire.open(path) as store:
+        store.create_queue("dead", kind="work", puts=False)
+        store.create_queue("mails", kind="work", max_deliveries=1, dead_letter="dead")
+        store.put("mails", b"x")
+        with store.transaction() as txn:
+            message = txn.get("mails")
+            assert message is not None
+            txn.reject(message)
+    said = "1 messages of mails cannot become dead letters"
+    assert checked(capsys, path, "--warning-used=99") == (1, f"WARNING: {said}")
+    with quire.open(path) as store:
+        assert [info.spent for info in store.subscriptions("mails")] == [1]
+        store.alter_queue("dead", puts=True)
+        eventually(lambda: store.queue("dead").messages == 1)
+    assert checked(capsys, path, "--warning-used=99")[0] == 0
 
 
 def test_a_queue_is_refused(path: str, capsys: pytest.CaptureFixture[str]) -> None:

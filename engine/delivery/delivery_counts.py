@@ -40,6 +40,10 @@ class DeliveryCounts:
         """The runs of what has failed and comes later than now, and when."""
         return self.durable.hidden(now_us)
 
+    def no_fewer(self, most: int) -> list[tuple[int, int]]:
+        """The runs that were given back so often, as records tell; none of 0: no limit."""
+        return [row[:2] for row in self.durable.rows() if most and row[2] >= most]
+
     def equal(self, start: int, end: int) -> int:
         """Return the end of the run from `start` with equal counts."""
         end = self.durable.equal(start, end)

@@ -150,6 +150,12 @@ RULES: Final = (
         (DeliveryState.REJECTED,),
         "the record of its failure says so",
     ),
+    Rule(
+        Event.OPEN,
+        (*_UNREAD, *_HELD, *_OVER, DeliveryState.REJECTED),
+        (DeliveryState.SPENT,),
+        "records say that it has no delivery left",
+    ),
 )
 
 

@@ -287,7 +287,8 @@ class PreparedTransactions:
         for queue in self._queues.values():
             for subscription in queue.subscriptions.values():
                 subscription.attempts.recovered()
-                subscription.resume(in_flight.get(subscription, []))
+                spent = subscription.attempts.no_fewer(subscription.most)
+                subscription.resume(in_flight.get(subscription, []), spent)
                 if subscription.pace is not None:
                     subscription.pace.rest(last_start_us)
 

@@ -213,8 +213,13 @@ class Subscription:
         self.read_structure.reset()
         self.resume([])
 
-    def resume(self, in_flight: list[tuple[int, int]]) -> None:
-        """Recovery is done: [start, end) of each are in flight, what is unread is available."""
+    def resume(
+        self, in_flight: list[tuple[int, int]], spent: Iterable[tuple[int, int]] = ()
+    ) -> None:
+        """Recovery is done: [start, end) of each are in flight, what else is unread is available.
+
+        `spent`: what is, as far as it is unread, and nobody has it.
+        """
         is_selected = self.is_selected
         self.later.clear()  # what was given back while the journal was read
         self.spent.clear()
@@ -224,6 +229,11 @@ class Subscription:
                 heappush(self.later, (self._due(due_us), lo, hi))
                 rejected.append((lo, hi))
                 away.add(lo, hi)
+        for start, end in spent:
+            for lo, hi in list(away.gaps(start, end)):
+                for first, last in self.done.gaps(lo, hi):
+                    self.spent.add(first, last)
+                    away.add(first, last)
         self.order = self.commit_order
         self.commit_order.resume(away, rejected)
         self._select(is_selected)

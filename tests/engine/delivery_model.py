@@ -551,6 +551,8 @@ class Model:
             place.by = None
             if place.state != "READ":
                 later_us = place.sure_due_us - self.now_us
-                place.state = "REJECTED" if later_us > 0 else "AVAILABLE"
+                place.state = "SPENT" if self.is_spent(place) else "AVAILABLE"
+                if later_us > 0:
+                    place.state = "REJECTED"
                 place.comes_us = self.clock_us + later_us
         self.forget_order()
