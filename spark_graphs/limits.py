@@ -114,6 +114,7 @@ FULL_PAUSE_SECONDS = (0.02, 0.05, 0.1, 0.25, 0.5)  # between looks whether there
 # How long a step waits before it tries again after an error, from the first one on in a row.
 RETRY_PAUSE_SECONDS = (0.1, 0.5, 1.0, 2.0, 5.0, 15.0, 60.0)
 ATTEMPTS_BEFORE_TELLING = 2  # of a batch, since most errors are not of a message
+CONFLICTS_BEFORE_TELLING = 10  # of one batch with whoever else changes its states, in a row
 # How long a batch is told apart before what is known of it is committed.
 DEFAULT_POISON_SECONDS = 30.0
 # So many rows are told apart by a plan of their own, which costs some ten trials; fewer without.

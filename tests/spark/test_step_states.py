@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,8 @@ from quire.errors import InvalidArgument
 from quire.spark_graphs import Graph, StateRows, keyed
 from quire.spark_graphs.graphs.functions import step_function
 from quire.spark_graphs.graphs.states.batch_states import BatchState
-from tests.kit.waiting import SECONDS
+from quire.spark_graphs.graphs.steps import step_runner
+from tests.kit.waiting import SECONDS, eventually
 from tests.spark.numbered_queues import topic
 from tests.spark.served_store import directory
 
@@ -188,6 +190,35 @@ def test_a_state_that_another_program_changes(
     assert sorted(store.browse("sums/check").payloads()) == [b"ada 103", b"bob 5"]
     status = run.status().steps["add"]
     assert (status.batches, status.last_error) == (1, None)
+
+
+def test_a_state_that_another_program_changes_all_the_time(
+    graph: Graph, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status tells why the step does not go on; it does when the other one pauses."""
+    topic(store, "sums")
+    summing(graph)
+    topic(store, "orders", schema=ORDERS)
+    store.put_many("orders", [order("ada", 3)])
+    find, pauses, changes = BatchState.find, Event(), [0]
+
+    def disturbed(self: BatchState, keys: DataFrame) -> Any:
+        if not pauses.is_set():
+            state = plain.open_state(getattr(store, "_owned", store), "totals")
+            with store.transaction() as txn, state.within(txn) as rows:
+                rows.put([{"customer": "ada", "total": 100}])
+            changes[0] += 1
+        return find(self, keys)
+
+    monkeypatch.setattr(BatchState, "find", disturbed)
+    monkeypatch.setattr(step_runner, "CONFLICTS_BEFORE_TELLING", 2)
+    with graph.start() as run:
+        eventually(lambda: "times in a row" in str(run.status().steps["add"].last_error), SECONDS)
+        pauses.set()
+        run.drain(timeout=SECONDS)
+        assert run.status().steps["add"].batches == 1
+    assert rows_in(store) == {"ada": 103}
+    assert changes[0] >= 2
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ from quire.spark_graphs.graphs.states.batch_states import BatchState, BatchState
 from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.limits import (
     ATTEMPTS_BEFORE_TELLING,
+    CONFLICTS_BEFORE_TELLING,
     FULL_HOLD_SECONDS,
     MARKER_PAUSE_SECONDS,
     WATCH_SECONDS,
@@ -118,6 +119,7 @@ class StepRunner(StepLife):
         # A step that ends with its first error has one attempt.
         self._attempts = 1 if self._restart == "never" else ATTEMPTS_BEFORE_TELLING
         self._failures: dict[int, int] = {}  # of the batch with this number
+        self._conflicts = 0  # in a row, of its states with whoever else changes them
         self.turn = Lock()  # held for each batch, also by who puts dead letters back
 
     # Who has it run
@@ -211,6 +213,13 @@ class StepRunner(StepLife):
         """Somebody else has changed a state: the batch is run again."""
         _log.info("graph %s, step %s: %s", self.graph, self.step.name, conflict)
         self._known = None
+        self._conflicts += 1
+        if self._conflicts % CONFLICTS_BEFORE_TELLING == 0:
+            self._note(
+                conflict,
+                f". That was so {self._conflicts} times in a row: who else changes the state "
+                "leaves a batch no time; have it pause between its changes, or have its own state",
+            )
 
     def _rest(self, phase: Phase, seconds: float | None) -> None:
         self._set(phase)
@@ -538,7 +547,7 @@ class StepRunner(StepLife):
         self._timers.committed(result.times)
         # After a lost answer they are read from the store again (YRN2).
         self._known = None if commit.may_have_committed else (number, dict(batch.ends))
-        self._failures = {}
+        self._failures, self._conflicts = {}, 0
         went = sum(each.messages for each in result.fragments)
         seconds = self._env.monotonic() - began
         came = batch.messages
