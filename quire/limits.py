@@ -524,6 +524,7 @@ FIELD_START_CHARACTERS = 300  # of a field of the catalog, that a dump shows
 PAYLOAD_START_BYTES = 40  # of a message's payload, that a dump shows
 DUMPED_RECORDS = 100_000  # of a queue, that a dump asks the owner for
 COMMAND_BATCH_MESSAGES = 1000  # that the command line puts or shows at once
+COMMAND_VARIABLE_BYTES = 131_072  # of the environment of a command on a message, as Linux has it
 
 NOTICE_IDS = 1000  # ids in one answer to a listener
 NOTICE_ATTEMPTS = 10  # calls with a notice, after which a named listener whose function raises ends

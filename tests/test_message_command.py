@@ -79,6 +79,20 @@ def test_the_command_gets_payload_and_fields(jobs: Store, store_path: str, tmp_p
     assert json.loads(out.read_text())["payload"] == "as JSON"
 
 
+def test_a_field_that_no_environment_holds(
+    jobs: Store, store_path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Is left out, and the message handled: else nothing behind it would ever be."""
+    out = tmp_path / "out"
+    jobs.put("jobs", b"1", attributes={"text": "\u00e9" * 32_000})  # as JSON 192,000 bytes
+    jobs.put("jobs", b"2", attributes={"text": "x" * 65_000})
+    command = f"cat > /dev/null; env | grep -c ^QUIRE_ATTRIBUTES >> {out}; true"
+    assert main(["get", store_path, "jobs", "-n", "2", "--exec", command]) == 0
+    assert out.read_text().split() == ["0", "1"]
+    assert left(jobs) == []
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize(("trap", "is_done"), [("exit 0", True), ("exit 1", False)])
 def test_a_signal_ends_the_command_and_then_the_get(
     jobs: Store, store_path: str, tmp_path: Path, trap: str, is_done: bool

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from quire.libraries.late_imports import importing
+from quire.limits import COMMAND_VARIABLE_BYTES
 from quire.messages.message import MESSAGE_COLUMNS
 
 from .printing import write_message
@@ -28,16 +29,22 @@ _HANDED_ON: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 def environment_of(message: Any, source: str) -> dict[str, str]:
-    """Return the fields of a message as variables of an environment; those that it has."""
+    """Return the fields of a message as variables of an environment; those that it has.
+
+    What no environment can hold is left out: `--json` has it.
+    """
     fields = {name: getattr(message, name) for name in MESSAGE_COLUMNS if name != "payload"}
     fields |= {"queue": message.queue, "source": source}
     attributes = json.dumps(dict(message.attributes))
     found = {name: str(value) for name, value in fields.items() if value is not None}
-    return {
-        _PREFIX + name.upper(): value
-        for name, value in {**found, "attributes": attributes}.items()
-        if "\0" not in value
-    }
+    named = {_PREFIX + name.upper(): value for name, value in found.items()}
+    named[_PREFIX + "ATTRIBUTES"] = attributes
+    return {name: value for name, value in named.items() if _fits(name, value)}
+
+
+def _fits(name: str, value: str) -> bool:
+    text = f"{name}={value}\0".encode()  # as it lies there
+    return "\0" not in value and len(text) <= COMMAND_VARIABLE_BYTES
 
 
 class CommandOutcome(NamedTuple):

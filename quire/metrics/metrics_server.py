@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from quire.calls.wake_up import Thread
 from quire.env import OsEnv
 from quire.env.interpreter import Lock
-from quire.errors import QuireError, RemoteError, StoreClosed
+from quire.errors import InvalidArgument, QuireError, RemoteError, StoreClosed
 from quire.libraries.late_imports import importing
 from quire.loggers import logger
 from quire.metrics.collector import ReportsStatus, collector
@@ -79,7 +79,11 @@ class MetricsServer:
         authority of clients. Raises InvalidArgument, RemoteError.
         """
         host = "127.0.0.1" if address.startswith(":") else ""
-        place = place_of(TCP + host + address, tls or Tls())
+        try:
+            place = place_of(TCP + host + address, tls or Tls())
+        except InvalidArgument as error:
+            wanted = "give HOST:PORT for the metrics, as 127.0.0.1:9464"
+            raise InvalidArgument(f"{address!r:.200}: {wanted}") from error
         assert isinstance(place, TcpPlace)
         self._context = None if tls is None else tls_session.server_context(tls)
         self._store = store

@@ -284,7 +284,7 @@ def test_over_tls(owner: Store) -> None:
 @pytest.mark.parametrize("address", ["", "nonsense", "127.0.0.1", "127.0.0.1:x", "a/b:80"])
 def test_bad_addresses(address: str) -> None:
     """The error says what to give."""
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgument, match="give HOST:PORT for the metrics"):
         MetricsServer(address)
 
 
