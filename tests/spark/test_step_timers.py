@@ -13,6 +13,7 @@ import pytest
 from quire.errors import InvalidArgument
 from quire.graphs import event_times
 from quire.spark_graphs import Graph, StateRows, keyed
+from quire.spark_graphs.graphs.functions.step_function import StepWork
 from quire.spark_graphs.graphs.steps.step_runner import StepRunner
 from tests.kit.waiting import SECONDS, eventually
 from tests.spark.numbered_queues import topic
@@ -192,6 +193,31 @@ def test_a_timer_whose_function_fails_is_tried_again(
     assert failures == [0]
     assert store.browse("ended/check").payloads() == [b"a 100 100 1"]
     assert keys_in(store, "open") == {"b"}
+
+
+def test_what_timers_bring_is_too_much_for_the_driver(
+    graph: Graph, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written by tasks then."""
+    topic(store, "ended")
+    topic(store, "clicks", schema=CLICKS)
+    sessions(graph, 100)
+    refused: list[int] = []
+    here = StepWork._here
+
+    def refuse(self: StepWork, outputs: Any, changed: Any, states: Any) -> Any:
+        if "ended" in outputs:
+            refused.append(1)
+            raise RuntimeError("results are bigger than spark.driver.maxResultSize (1.0 GiB)")
+        return here(self, outputs, changed, states)
+
+    monkeypatch.setattr(StepWork, "_here", refuse)
+    store.put_many("clicks", [click("ada", 100), click("bob", 1000)])
+    with graph.start() as run:
+        run.drain(timeout=SECONDS)
+    assert store.browse("ended/check").payloads() == [b"ada 100 100 1"]
+    assert refused == [1]
+    assert keys_in(store, "open") == {"bob"}
 
 
 def test_timers_of_dead_letters_that_are_put_back(graph: Graph, store: Any) -> None:

@@ -105,9 +105,10 @@ class StepWork:
         states: BatchStates,
     ) -> StepResult:
         """Call the function of a state's timers with its rows that are due up to a mark."""
+        by_tasks = not self._is_small(())
         due = due_frame(self._spark, state, states.of(state), mark)
-        found = self._call({}, number, values, states, due=(state, due))
-        result = self._written(found, states, by_tasks=False)
+        found = self._call({}, number, values, states, by_tasks=by_tasks, due=(state, due))
+        result = self._written(found, states, by_tasks=by_tasks)
         changes = [
             replace(each, fired=mark) if each.state == state else each for each in result.changes
         ]
