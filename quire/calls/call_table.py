@@ -145,8 +145,9 @@ def answer_bytes(facts: Facts, arguments: Mapping[str, Any]) -> int:
     They are as they came, and not checked.
     """
     found = arguments.get(facts.brings)
-    each = [place[-1:] for place in found] if isinstance(found, list) else [[found]]
-    return min(sum(n for [n] in each if type(n) is int and n > 0), PLACES_BYTES)
+    places = found if isinstance(found, list) else [[found]]
+    lengths = [place[-1] for place in places if isinstance(place, (list, tuple)) and place]
+    return min(sum(n for n in lengths if type(n) is int and n > 0), PLACES_BYTES)
 
 
 class CallArguments(NamedTuple):

@@ -20,7 +20,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, Protocol
 
-from quire.arguments import check_name, check_seconds, split_source
+from quire.arguments import (
+    check_name,
+    check_ranges,
+    check_reader_names,
+    check_seconds,
+    split_source,
+)
 from quire.calls.call_table import CallRow
 from quire.definitions.source_pattern import is_pattern
 from quire.errors import (
@@ -302,10 +308,8 @@ def _own_queue(check: CallCheck, right: Right | None, name: str, arguments: Call
 
 def _ranges(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
     """Queues, each with two positions."""
-    ranges = [list(_items(each)) for each in _items(arguments.get(name))]
-    arguments[name] = [
-        (check.queue(right, each[0] if each else None), *each[1:]) for each in ranges
-    ]
+    ranges = check_ranges(arguments.get(name))
+    arguments[name] = [(check.queue(right, queue), start, end) for queue, start, end in ranges]
 
 
 def _writer(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
@@ -377,8 +381,8 @@ def _sources(check: CallCheck, right: Right | None, name: str, arguments: CallVa
 
 def _reader_names(check: CallCheck, right: Right | None, name: str, arguments: CallValues) -> None:
     """Sources; any other name of a reader is one that it has drawn, and nobody else knows."""
-    for each in _items(arguments.get(name)):
-        if "/" in _text(each):
+    for each in check_reader_names(arguments.get(name)):
+        if "/" in each:
             check.source(right, each)
 
 

@@ -197,7 +197,7 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any, Any], object]]] = {
         lambda store, bad: store.integration.ship(bad),
     ),
     "read_places": (
-        [None, "places", [5], [("data", 1, 2)], [("none", 0, 0, 1)], [("data", -1, 0, 1)],
+        [None, "places", [5], [()], [("data", 1, 2)], [("none", 0, 0, 1)], [("data", -1, 0, 1)],
          [("ltds", True, 0, 1)], [("ltds", 1, 0, PLACES_BYTES), ("ltds", 1, 0, 1)]],
         lambda store, bad: store.integration.read_places("work", bad),
     ),
