@@ -27,7 +27,7 @@ from quire import keyed as plain
 __all__ = ["run"]
 
 KEYS = 3_000_000
-OWN_KEYS = 300_000  # of transformWithState, whose Python is called for each key that is loaded
+OWN_KEYS = 3_000_000
 LOADED = 200_000  # in a transaction
 ROWS = 1_000
 WARM_UP, BATCHES = 2, 5

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.crash
 def caught(seed: int) -> None:
     """The checks find what is broken."""
     with pytest.raises((AssertionError, StoreCorrupt, TransactionNotFound)):
-        try_several(range(seed, seed + 20), "prepared")
+        try_several(range(seed, seed + 40), "prepared")
 
 
 @pytest.mark.cases(8)
@@ -31,8 +31,8 @@ def test_canary_delivers_what_is_in_flight(seed: int, monkeypatch: pytest.Monkey
     """A recovery after which others get what a prepared transaction has got."""
     resume = Subscription.resume
 
-    def all_of_it(self: Subscription, in_flight: list[tuple[int, int]]) -> None:
-        resume(self, [])
+    def all_of_it(self: Subscription, in_flight: list[tuple[int, int]], *rest: Any) -> None:
+        resume(self, [], *rest)
 
     monkeypatch.setattr(Subscription, "resume", all_of_it)
     caught(seed)
