@@ -21,7 +21,8 @@ from quire.spark_graphs.graphs.failures.poison import (
 )
 from quire.spark_graphs.graphs.functions.step_function import StepWork
 from quire.spark_graphs.graphs.preparing import prepare
-from quire.spark_graphs.graphs.steps.step_runner import Ended, StepRunner
+from quire.spark_graphs.graphs.steps.step_runner import StepRunner
+from quire.spark_graphs.graphs.steps.trials import Ended
 from tests.spark.numbered_queues import topic
 from tests.spark.plain_work import GRAPH, step
 
@@ -62,7 +63,7 @@ class Trials:
 
     def __init__(self, runner: StepRunner, inputs: list[LoadedMessages]) -> None:
         near = [Near(each) for each in inputs]
-        self._fails, self._plan = runner._trials(near, 0), runner._plans(near, 0)
+        self._fails, self._plan = runner.trials.fails(near, 0), runner.trials.plan(near, 0)
         self._counts = [each.count for each in inputs]
         self.of_step = self.of_plan = 0
 
@@ -184,7 +185,7 @@ def test_what_is_no_plan_of_single_rows(spark: SparkSession, store: Any, name: s
     """It is tried by the step itself; so is what asks Spark for something, and gets no answer."""
     topic(store, "in", "out")
     runner = runner_of(spark, store, TRIED[name])
-    plan = runner._plans([Near(held("in", [b"1", b"2"] * 20))], 0)
+    plan = runner.trials.plan([Near(held("in", [b"1", b"2"] * 20))], 0)
     assert plan(0, (0, 40)) is None
 
 
@@ -221,7 +222,7 @@ def test_nothing_of_it_stays(spark: SparkSession, store: Any) -> None:
     topic(store, "in", "out")
     context = spark.sparkContext
     runner = runner_of(spark, store, PLANNED["project"])
-    plan = runner._plans([Near(held("in", [b"1", b"bad"] * 10))], 0)
+    plan = runner.trials.plan([Near(held("in", [b"1", b"bad"] * 10))], 0)
     trials = []
     for group in (None, "a group"):
         context._jsc.setLocalProperty("spark.jobGroup.id", group)

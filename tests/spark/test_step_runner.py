@@ -197,7 +197,7 @@ def test_a_value_that_cannot_be_kept_is_poison(store: Any) -> None:
     store.put_many("in", [b"1", b"nan", b"3"])
 
     def sums(payloads: list[bytes]) -> dict[str, list[bytes]]:
-        values = runner.values()
+        values = runner.memory.values()
         values["sum"] = values.get("sum", 0.0) + sum(float(payload) for payload in payloads)
         return {}
 
@@ -207,7 +207,7 @@ def test_a_value_that_cannot_be_kept_is_poison(store: Any) -> None:
     with running(store, step(lambda payloads: {}), "never"):
         for key, value in [("k" * 1025, 1), ("\ud800", 1), ("a\n", 1), ("a", "x" * (1 << 20))]:
             with pytest.raises(ValueRefused):
-                runner.values()[key] = value
+                runner.memory.values()[key] = value
     assert store.states.items("graph.g.step.s") == {"sum": b"4.0"}
 
 
@@ -452,7 +452,7 @@ def test_drivers_killed_at_any_moment(store: Any, rounds: int, rng: random.Rando
     topic(store, "in", "out")
 
     def function(payloads: list[bytes]) -> dict[str, list[bytes]]:
-        kept = runner.values()
+        kept = runner.memory.values()
         kept["sum"] = kept.get("sum", 0) + sum(map(int, payloads))
         time.sleep(rng.random() * 0.01)
         return {"out": payloads}

@@ -80,7 +80,7 @@ class _DeadLetterBatch(Struct):
         title = f"{graph}/{step.name}"
         with store.transaction(timeout=None) as txn:
             letters = list(txn.get_many(self.dead, self.limit))
-            schemas, now = self.runner.schemas, self.runner.schemas_now()
+            schemas, now = self.runner.schemas, self.runner.letters.schemas_now()
             own = []
             for letter in letters:
                 if is_letter_of(letter, title, step.inputs, schemas, now):

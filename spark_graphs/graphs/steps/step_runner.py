@@ -7,12 +7,11 @@ YRN2. At the start, and after whatever went wrong, the step's number and where i
     stand are read from the store: nothing that this process remembers outlives an error.
 YRN3. While an output has no room the step holds no transaction, room or lock; others go on.
 YRN4. What fails is tried again after a pause, a batch that stays the same twice at least; then its
-    messages are told apart (apart.py), if the step has a queue for dead letters.
+    messages are told apart (trials.py), if the step has a queue for dead letters.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import threading
@@ -22,49 +21,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 from quire.env.interpreter import Lock
-from quire.errors import QueueFull, QuireError, StateConflict, StepFailed, StoreFailed
+from quire.errors import QueueFull, StateConflict, StepFailed, StoreFailed
 from quire.graphs import (
     awaited_markers,
     graph_state_name,
     pause_itself,
     paused_steps,
-    step_state_name,
     tell_awaited,
 )
 from quire.keyed.limits import DUE_ROWS
 from quire.keyed.timer_mark import TimerMark
 from quire.libraries import pa
-from quire.libraries.late_imports import importing
 from quire.spark_graphs import connection
 from quire.spark_graphs.checkpoint.offsets import Positions
-from quire.spark_graphs.graphs.batches.batch_inputs import Input, LoadedMessages, Near, RowRange
+from quire.spark_graphs.graphs.batches.batch_inputs import LoadedMessages
 from quire.spark_graphs.graphs.batches.batch_planner import Batch, Planner, release, standing
-from quire.spark_graphs.graphs.batches.task_store import StoreTrouble
-from quire.spark_graphs.graphs.failures.dead_letters import Letter, letter, together
-from quire.spark_graphs.graphs.failures.driver_plan import plan_in_driver
 from quire.spark_graphs.graphs.failures.failed_batch import Broken, Smaller, StepPoison
-from quire.spark_graphs.graphs.failures.poison import (
-    Fails,
-    FailsOf,
-    KnownPoison,
-    NoPoison,
-    PlanRange,
-    Poison,
-    SelectedRows,
-    find_poison,
-    without,
-)
-from quire.spark_graphs.graphs.functions.kept_values import KeptValues, ValueRefused
-from quire.spark_graphs.graphs.functions.step_function import (
-    StepResult,
-    StepWork,
-    is_too_much,
-    whole,
-)
-from quire.spark_graphs.graphs.schemas import Schemas
-from quire.spark_graphs.graphs.spark.error_reason import text_of
-from quire.spark_graphs.graphs.spark.session import described, has_ended, quiet
-from quire.spark_graphs.graphs.states.batch_states import BatchState, BatchStates, StateAccess
+from quire.spark_graphs.graphs.failures.step_letters import StepLetters
+from quire.spark_graphs.graphs.functions.step_function import StepResult, StepWork
+from quire.spark_graphs.graphs.spark.session import described, quiet
+from quire.spark_graphs.graphs.states.batch_states import BatchState
 from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.limits import (
     ATTEMPTS_BEFORE_TELLING,
@@ -76,7 +52,9 @@ from quire.spark_graphs.limits import (
 
 from .step_commit import StepCommit, WaitForRoom, ledger_key
 from .step_life import RunArguments, StepLife
+from .step_memory import StepMemory
 from .step_timers import StepTimers
+from .trials import StepTrials
 
 if TYPE_CHECKING:
     from quire.interface.store import Store
@@ -84,10 +62,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _log: Final = logging.getLogger("quire.spark_graphs")
-
-
-class Ended(Exception):
-    """The step was told to stop."""
 
 
 class StepRunner(StepLife):
@@ -106,19 +80,21 @@ class StepRunner(StepLife):
         self._created_us = created_us
         self._key = ledger_key(self.graph, self.step.name)
         self._known: tuple[int, Positions] | None = None  # the last number, where the inputs stand
-        self._values: KeptValues | None = None
-        self._access = StateAccess(self.path, self._env)
-        self._states: BatchStates | None = None  # of the batch at hand
+        self.memory = StepMemory(self.path, self.graph, self.step, self._env)
+        self.letters = StepLetters(self.path, self.graph, self.subscription, self.step, self._env)
         self._timers = StepTimers(self.graph, self.step, self._env)
         self._lacking: dict[str, str] | None = None  # as the store knows it, where that is known
         self._awaited: set[str] = set()  # the sources that tell when there is something
         self._is_broken = False  # it has paused by itself, which the store knows
         self._poison = StepPoison(self.step.poison_share, self.step.poison_seconds, self._env)
+        self.trials = StepTrials(
+            work, self._spark, self.memory, self._planner, self._poison, self.tally,
+            notify=self._notify, is_stopping=lambda: self._stopping,
+        )  # fmt: skip
         self._hurried = False
         self._begun = -1e9  # when the last batch was begun
         # A step that ends with its first error has one attempt.
         self._attempts = 1 if self._restart == "never" else ATTEMPTS_BEFORE_TELLING
-        self._failures: dict[int, int] = {}  # of the batch with this number
         self._conflicts = 0  # in a row, of its states with whoever else changes them
         self.turn = Lock()  # held for each batch, also by who puts dead letters back
 
@@ -185,7 +161,7 @@ class StepRunner(StepLife):
         """Have the timers fire that are due, of one state at a time; False: there are none."""
         if self._known is None:
             self._known = self._call(self._look)
-        due = self._timers.find_due(self._access, min(self.step.limit.messages, DUE_ROWS))
+        due = self._timers.find_due(self.memory.access, min(self.step.limit.messages, DUE_ROWS))
         if due is not None:
             self._do_due(*due)
         return due is not None
@@ -196,18 +172,18 @@ class StepRunner(StepLife):
         last, positions = self._known
         began, number = self._env.monotonic(), last + 1
         self.tally.phase = Phase.RUNNING
-        if self._values is not None:
-            self._values.forget_changes()
-        self._states = BatchStates(self._access, looked)
+        self.memory.begin_call()
+        self.memory.begin_with(looked)
         batch = Batch(positions, positions, (), self._created_us, None)
         try:
             with described(self._spark, self.graph, self.step.name, number), quiet():
-                result = self._work.fire(looked.state, mark, number, self.values, self._states)
+                values, states = self.memory.values, self.memory.states()
+                result = self._work.fire(looked.state, mark, number, values, states)
             self._commit(batch, number, result, [], began)
         except StateConflict as conflict:
             self._look_again(conflict)
         finally:
-            self._let_go()
+            self.memory.end_batch()
 
     def _look_again(self, conflict: StateConflict) -> None:
         """Somebody else has changed a state: the batch is run again."""
@@ -276,7 +252,7 @@ class StepRunner(StepLife):
         In this order: who has committed in between has a number that refuses ours.
         """
         last = store.integration.ledger(self._key)
-        self._values = None
+        self.memory.forget_values()
         self._timers.load(store)
         positions = standing(store, dict.fromkeys(self._sources, self.subscription))
         self.tally.number = last
@@ -333,8 +309,8 @@ class StepRunner(StepLife):
         self.tally.phase = Phase.RUNNING
         try:
             with described(self._spark, self.graph, self.step.name, number):
-                result, poison = self._tried(batch.inputs, number, self._attempts, batch)
-                letters = self._letters(batch.inputs, number, poison)
+                result, poison = self.trials.run(batch.inputs, number, self._attempts, batch)
+                letters = self.letters.of_batch(batch.inputs, number, poison)
             if self._commit(batch, number, result, letters, began):
                 if not self._poison.is_slow:
                     self._planner.grow()
@@ -344,169 +320,8 @@ class StepRunner(StepLife):
         except StateConflict as conflict:
             self._look_again(conflict)
         finally:
-            self._let_go()
+            self.memory.end_batch()
             release(self.path, batch)
-
-    def _let_go(self) -> None:
-        """Forget what a batch has seen of the states."""
-        states, self._states = self._states, None
-        if states is not None:
-            states.close()
-
-    def _tried(
-        self, inputs: Sequence[Input], number: int, attempts: int, batch: Batch | None = None
-    ) -> tuple[StepResult, Sequence[Poison]]:
-        """Return the function's outputs, and the messages that it fails with (YRN4).
-
-        `attempts`: how often it has to have failed before messages are told apart. `batch`: whose
-        messages they are; None: they are dead letters. Raises Smaller, Broken.
-        """
-        counts = [each.count for each in inputs]
-        known = KnownPoison() if batch is None else self._poison.known(batch.inputs)
-        try:
-            return self._attempt(inputs, number, without(counts, known.poison)), known.poison
-        except Exception as error:
-            failures = self._failures.get(number, 0) + 1
-            self._failures = {number: failures}
-            if not self._may_be_poison(error) or failures < attempts:
-                raise
-            first = error
-        near = [Near(each) for each in inputs]
-        fails, plan = self._trials(near, number), self._plans(near, number)
-        phase, self.tally.phase = self.tally.phase, Phase.ISOLATING
-        self._work.forget_written()
-        self._notify()
-        try:
-            if batch is None:
-                found = find_poison(counts, fails, lambda found: False, plan=plan)
-            else:
-                cut = self._planner.can_narrow(sum(counts))
-                found = self._poison.isolate(batch.inputs, fails, known, cut=cut, plan=plan)
-        except NoPoison as none:
-            first.add_note(f"nothing of it goes to the dead letters: {none}")
-            raise first from None
-        finally:
-            self.tally.phase = phase
-        return self._attempt(inputs, number, without(counts, found.poison)), found.poison
-
-    def _trials(self, near: Sequence[Near], number: int) -> Fails:
-        """Return trials of the function with some rows; nothing of them counts."""
-
-        def fails(selection: SelectedRows) -> Exception | None:
-            if self._stopping:
-                raise Ended
-            parts = [each.part(runs) for each, runs in zip(near, selection, strict=True)]
-            try:
-                try:
-                    found = self._attempt(parts, number, whole(parts))
-                except Exception as error:
-                    if not is_too_much(error):
-                        raise
-                    found = self._attempt(parts, number, whole(parts))
-            except Exception as error:
-                if not self._may_be_poison(error):
-                    raise
-                return error
-            StepCommit(
-                self.path, {}, found.fragments, changes=found.changes, env=self._env
-            ).discard()
-            return None
-
-        return fails
-
-    def _plans(self, near: Sequence[Near], number: int) -> PlanRange:
-        """Return a planner of trials, for rows that are few enough to be planned together."""
-
-        def plan(index: int, run: RowRange) -> FailsOf | None:
-            parts = [each.part([run] if at == index else []) for at, each in enumerate(near)]
-            if not isinstance(parts[index], LoadedMessages):
-                return None
-            if self._values is not None:
-                self._values.forget_changes()
-            found = plan_in_driver(self._work, self._spark, parts, index, number, self.values)
-            return found and self._unless_stopped(found)
-
-        return plan
-
-    def _unless_stopped(self, fails: FailsOf) -> FailsOf:
-        def trial(begin: int, end: int) -> Exception | None:
-            if self._stopping:
-                raise Ended
-            return fails(begin, end)
-
-        return trial
-
-    def _attempt(self, inputs: Sequence[Input], number: int, selection: SelectedRows) -> StepResult:
-        if self._values is not None:
-            self._values.forget_changes()
-        if self._states is None:
-            self._states = BatchStates(self._access)
-        with quiet():  # what it fails with is told by the step
-            return self._work.run(inputs, selection, number, self.values, self._states)
-
-    def _may_be_poison(self, error: Exception) -> bool:
-        """Return True if a message may be at fault: not the store, nor an unplanned query."""
-        with importing():
-            from pyspark.errors import AnalysisException
-
-        is_of_rows = isinstance(error, ValueRefused) or not isinstance(error, QuireError)
-        return (
-            self.step.dead is not None
-            and not self._stopping
-            and is_of_rows
-            and not isinstance(error, (AnalysisException, StoreTrouble))
-            and StoreTrouble.__name__ not in text_of(error)  # as Spark hands it on
-            and not has_ended(self._spark)
-        )
-
-    def _letters(
-        self, inputs: Sequence[Input], number: int, poison: Sequence[Poison]
-    ) -> list[tuple[str, pa.RecordBatch]]:
-        """The messages as dead letters, with the queue for them."""
-        if not poison:
-            return []
-        assert self.step.dead is not None
-        now = self.schemas_now()
-        runs: list[list[RowRange]] = [[] for _ in inputs]
-        for each in poison:
-            runs[each.index].append((each.number, each.number + 1))
-        parts = [
-            Near(each.grown(now.get(each.queue))).part(own)
-            for each, own in zip(inputs, runs, strict=True)
-        ]
-        next_of = [itertools.count() for _ in inputs]
-        found = [
-            self._letter(parts[each.index].message(next(next_of[each.index])), number, each, now)
-            for each in poison
-        ]
-        return [(self.step.dead, each) for each in together(found)]
-
-    def _letter(self, message: pa.RecordBatch, number: int, poison: Poison, now: Schemas) -> Letter:
-        return letter(
-            message,
-            step=f"{self.graph}/{self.step.name}",
-            subscription=self.subscription,
-            number=number,
-            reason=poison.reason,
-            trace=poison.trace,
-            now_us=self._env.now_us(),
-            dead_schema_ddl=now.get(self.step.dead or ""),
-        )
-
-    def schemas_now(self) -> Schemas:
-        """Return the schemas of the inputs and of the dead letters' queue, with new columns."""
-        names = {*self.step.inputs, self.step.dead or self.step.inputs[0]}
-        return self._call(
-            lambda store: {info.name: info.schema for info in store.queues(list(names))}
-        )
-
-    def values(self) -> KeptValues:
-        """The step's values, as its function sees them."""
-        if self._values is None:
-            name = step_state_name(self.graph, self.step.name)
-            found = self._call(lambda store: store.states.items(name))
-            self._values = KeptValues(self.step.name, found)
-        return self._values
 
     # Its commit
 
@@ -527,8 +342,8 @@ class StepRunner(StepLife):
             {self._sources[queue]: end for queue, end in batch.ends.items()},
             {self._sources[queue]: made for queue, made in self._created_us.items()},
             letters,
-            self._values,
-            step_state_name(self.graph, self.step.name),
+            self.memory.known_values,
+            self.memory.values_name,
             self._env,
             result.changes,
             {(graph_state_name(self.graph), key): data for key, data in settings.items()},
@@ -542,12 +357,12 @@ class StepRunner(StepLife):
         if not is_done:
             self._known = None
             return False
-        if self._values is not None:
-            self._values.committed()
+        self.memory.committed()
+        self.trials.committed()
         self._timers.committed(result.times)
         # After a lost answer they are read from the store again (YRN2).
         self._known = None if commit.may_have_committed else (number, dict(batch.ends))
-        self._failures, self._conflicts = {}, 0
+        self._conflicts = 0
         went = sum(each.messages for each in result.fragments)
         seconds = self._env.monotonic() - began
         came = batch.messages
@@ -579,20 +394,20 @@ class StepRunner(StepLife):
         number = -1 if self.tally.number is None else self.tally.number
         with described(self._spark, self.graph, self.step.name, number, restore=True):
             try:
-                result, poison = self._tried(inputs, number, attempts=1)
-                letters = self._letters(inputs, number, poison)
+                result, poison = self.trials.run(inputs, number, attempts=1)
+                letters = self.letters.of_batch(inputs, number, poison)
             finally:
-                self._let_go()
-        name = step_state_name(self.graph, self.step.name)
+                self.memory.end_batch()
         commit = StepCommit(
             self.path,
             {},
             result.fragments,
             letters=letters,
-            values=self._values,
-            values_name=name,
+            values=self.memory.known_values,
+            values_name=self.memory.values_name,
             changes=result.changes,
         )
         commit.enter(store, txn)
-        self._values, self._known = None, None  # they are read from the store again
+        self.memory.forget_values()
+        self._known = None  # as the values it is read from the store again
         self._wake.set()  # there may be timers that are due once who calls has committed
