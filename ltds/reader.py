@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.block import HEADER_BYTES, Block, StreamedBlock
 from quire.checksum import checksum
-from quire.env import FileOpener, ReadFile
+from quire.env import FileOpener, ReadFile, SeveralPlaces
 from quire.errors import StoreCorrupt, StoreVersion
 from quire.libraries import np
 from quire.limits import CHUNK_BYTES, LTDS_WRITE_BYTES
@@ -319,10 +319,18 @@ class PlainStream:
 
     def __init__(self, file: ReadFile) -> None:
         self._file = file
+        self._several = file if isinstance(file, SeveralPlaces) else None
 
     def read(self, offset: int, length: int) -> bytes:
         """Return so many bytes from there on; fewer where the file ends."""
         return self._file.read(PAGE_BYTES + offset, length)
+
+    def read_several(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes of each place, an offset and a length."""
+        if self._several is not None:
+            return self._several.read_several([(PAGE_BYTES + at, length) for at, length in places])
+        read = self._file.read
+        return [read(PAGE_BYTES + at, length) for at, length in places]
 
 
 def check_entries(

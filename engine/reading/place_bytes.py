@@ -15,7 +15,7 @@ from quire.arguments import are_several, is_int
 from quire.engine.pages.block_places import Places
 from quire.engine.pages.data_files import split_address
 from quire.engine.reading.lease import Leases
-from quire.env import Env
+from quire.env import Env, File
 from quire.errors import InvalidArgument, PositionLost
 from quire.journal import Journal
 from quire.limits import PLACES_BYTES
@@ -46,7 +46,11 @@ class PlaceBytes:
         checked = _checked(places)
         for kind, address, offset, length in checked:
             self._check_leased(queue, kind, address, offset + length)
-        return [bytes(self._read_place(*each)) for each in checked]
+        files = _OneFile(self._env)
+        try:
+            return [bytes(self._read_place(files, *each)) for each in checked]
+        finally:
+            files.close()
 
     def size(self, queue: str, file: int) -> int:
         """Return the size of a large transaction's file (PLB1). Raises PositionLost."""
@@ -69,9 +73,11 @@ class PlaceBytes:
                 "plan the read anew"
             )
 
-    def _read_place(self, kind: str, address: int, offset: int, length: int) -> bytes | memoryview:
+    def _read_place(
+        self, files: _OneFile, kind: str, address: int, offset: int, length: int
+    ) -> bytes | memoryview:
         if kind == LARGE:
-            return self._of_file(address, offset, length)
+            return files.read(self._path(address), offset, length)
         if kind == "journal":
             return self._journal.read(address + offset, length)
         number, _ = split_address(address)
@@ -79,21 +85,34 @@ class PlaceBytes:
             raise InvalidArgument(f"address {address:#x}: give that of a leased piece")
         return self._data.read(address + offset, length)
 
-    def _of_file(self, file: int, offset: int, length: int) -> bytes:
-        path = self._path(file)
-        try:
-            opened = self._env.open_file(path, read_only=True)
-        except FileNotFoundError:
-            raise _gone(path) from None
-        try:
-            return opened.read(offset, length)
-        finally:
-            opened.close()
-
     def _path(self, file: object) -> str:
         if not is_int(file) or not 0 <= file < 1 << 63:
             raise InvalidArgument(f"file {file!r:.100}: give the id of a large transaction's file")
         return path_of(self._ltds_directory, file)
+
+
+class _OneFile:
+    """The file that a request reads, which stays open for the places of it that follow."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._path = ""
+        self._file: File | None = None
+
+    def read(self, path: str, offset: int, length: int) -> bytes:
+        """Return bytes of the file at the path. Raises PositionLost."""
+        if self._file is None or path != self._path:
+            self.close()
+            try:
+                self._file, self._path = self._env.open_file(path, read_only=True), path
+            except FileNotFoundError:
+                raise _gone(path) from None
+        return self._file.read(offset, length)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 def _gone(path: str) -> PositionLost:

@@ -21,7 +21,7 @@ from .os_platform import (
     short_path,
     socket_events,
 )
-from .seam import Env, File, FileLock, FileMaker, FileOpener, ReadFile, WrittenFile
+from .seam import Env, File, FileLock, FileMaker, FileOpener, ReadFile, SeveralPlaces, WrittenFile
 
 __all__ = [
     "ENDED",
@@ -36,6 +36,7 @@ __all__ = [
     "FileOpener",
     "OsEnv",
     "ReadFile",
+    "SeveralPlaces",
     "WrittenFile",
     "after_fork",
     "check_env",

@@ -37,7 +37,7 @@ E8. A lock has one holder over all processes and threads, and ends with its proc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from socket import socket
@@ -57,6 +57,14 @@ class ReadFile(Protocol):
 
     def close(self) -> None:
         """Give up the handle; twice is once."""
+
+
+@runtime_checkable
+class SeveralPlaces(Protocol):
+    """A file of which several places are read together for less than one by one."""
+
+    def read_several(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes of each place, an offset and a length; fewer at the file's end."""
 
 
 class FileOpener(Protocol):

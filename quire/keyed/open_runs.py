@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from quire.env.interpreter import Lock
 from quire.ltds import LtdsReader
@@ -66,6 +66,9 @@ class _InMemory:
 
     def read(self, offset: int, length: int) -> bytes:
         return self._payload[offset : offset + length]
+
+    def read_several(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [self._payload[at : at + length] for at, length in places]
 
 
 def run_in_memory(payload: bytes, run_id: int, where: str) -> KeyedRun:

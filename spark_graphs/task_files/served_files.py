@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _LARGE: Final = "ltds"
 Result = TypeVar("Result")
 _PlaceKey = tuple[str, int, int]  # kind, address, length
+_FileSpan = tuple[int, int]  # of a file: an offset and a length
 
 
 class ServedFiles:
@@ -172,6 +173,9 @@ class _FileBytes(Protocol):
     def read(self, offset: int, length: int) -> bytes:
         """Return some of them, PLACES_BYTES at most."""
 
+    def read_several(self, places: Sequence[_FileSpan]) -> list[bytes]:
+        """Return those of several places, PLACES_BYTES at most together."""
+
 
 class _LargeBytes:
     """A large transaction's file, of which a piece is leased."""
@@ -185,8 +189,11 @@ class _LargeBytes:
         return _ask(self._url, lambda calls: calls.file_size(self._queue, self._id))
 
     def read(self, offset: int, length: int) -> bytes:
-        places = [(_LARGE, self._id, offset, length)]
-        return _ask(self._url, lambda calls: calls.read_places(self._queue, places))[0]
+        return self.read_several([(offset, length)])[0]
+
+    def read_several(self, places: Sequence[_FileSpan]) -> list[bytes]:
+        spans = [(_LARGE, self._id, offset, length) for offset, length in places]
+        return _ask(self._url, lambda calls: calls.read_places(self._queue, spans))
 
 
 class _FragmentBytes:
@@ -201,6 +208,9 @@ class _FragmentBytes:
 
     def read(self, offset: int, length: int) -> bytes:
         return _ask(self._url, lambda calls: calls.read_fragment(self._id, offset, length))[1]
+
+    def read_several(self, places: Sequence[_FileSpan]) -> list[bytes]:
+        return [self.read(*place) for place in places]
 
 
 class _ServedFile:
@@ -226,6 +236,22 @@ class _ServedFile:
             if start <= offset and end <= start + len(data):
                 return data[offset - start : end - start]
         return _in_parts(self._bytes.read, offset, max(0, end - offset))
+
+    def read_several(self, places: Sequence[_FileSpan]) -> list[bytes]:
+        """Return the bytes of each place, of as many with one request as that has."""
+        found: list[bytes] = []
+        together: list[_FileSpan] = []
+        total = 0
+        for offset, length in places:
+            if together and total + length > PLACES_BYTES:
+                found += self._bytes.read_several(together)
+                together, total = [], 0
+            if length > PLACES_BYTES:
+                found.append(self.read(offset, length))
+            else:
+                together.append((offset, length))
+                total += length
+        return found + self._bytes.read_several(together) if together else found
 
     def read_block(self, offset: int, length: int) -> bytes:
         start, data = self._window

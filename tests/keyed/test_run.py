@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -77,6 +78,9 @@ class _Pieced:
     def read(self, offset: int, length: int) -> bytes:
         self.reads.append((offset, length))
         return self.data[offset : offset + length]
+
+    def read_several(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        return [self.read(*place) for place in places if place[1]]
 
 
 def plain(rows: KeyedRows) -> list[tuple[Any, ...]]:

@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
+from quire import keyed as plain
 from quire.engine.reading.place_bytes import PlaceBytes
 from quire.engine.upkeep.fragment_files import sweep_fragments
 from quire.env import OsEnv
 from quire.errors import PositionLost, StoreCorrupt
+from quire.keyed.fragment_files import SeenFragments
+from quire.keyed.state_look import _open_runs
 from quire.libraries import pa
 from quire.ltds import Compression, list_ids, path_of
 from quire.reports.info import Piece
@@ -106,6 +109,37 @@ def test_small_blocks_come_together(store: Any, url: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(PlaceBytes, "read", read_places)
     assert read(url, lease.pieces) == [b"%d" % number for number in range(1000)]
     assert requests == [len(lease.pieces)]
+
+
+def test_the_pieces_of_a_look_come_together(
+    store: Any, url: str, limits: Limits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one request for each run, or by as many as their bytes need; the rows are the same."""
+    limits(RUN_MESSAGE_BYTES=1500, PIECE_BYTES=256)
+    state = plain.open_state(store, "totals", "key", "key bigint, total bigint")
+    numbers = list(range(3000))
+    with store.transaction() as txn, state.within(txn) as rows:
+        rows.put([{"key": number, "total": 2 * number} for number in numbers])
+    look, keys = state.look(), numbers[::50]
+    files, requests = files_at(url), list[int]()
+    expected = look.rows_of(SeenFragments(OsEnv(), directory_of(store.path)), keys)
+    real = PlaceBytes.read
+
+    def read_places(self: PlaceBytes, queue: str, places: Any) -> Any:
+        requests.append(sum(place[3] for place in places))
+        return real(self, queue, places)
+
+    monkeypatch.setattr(PlaceBytes, "read", read_places)
+    for at_once in (4 * MIB, 4096):
+        limits(PLACES_BYTES=at_once)
+        _open_runs.cache_clear()
+        look.rows_of(files, keys[:1])  # the run is open
+        requests.clear()
+        assert look.rows_of(files, keys) == expected
+        assert max(requests) <= at_once
+        assert len(requests) <= 1 + 2 * sum(requests) // at_once
+    assert len(requests) > 2
+    state.end_look(look)
 
 
 def test_no_byte_of_a_file_comes_twice(
