@@ -9,7 +9,6 @@ import json
 import os
 import random
 import select
-import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from quire.remote.wire.address import RUN_DIRECTORY
 from quire.tls import Tls
 from tests.crash.network_programs import ASKED, DONE, LOG, create, payload
 from tests.kit.children import Child
-from tests.kit.network import certificates
+from tests.kit.network import certificates, drawn_port
 from tests.kit.violation import Violation
 from tests.kit.waiting import SECONDS, eventually
 
@@ -34,18 +33,6 @@ READ_BYTES = 1 << 16
 MOST_SECONDS = 0.3  # that all live on after a kill
 FEW, MANY = 3, 100
 ALL = 1_000_000  # messages: more than there are
-
-
-def free_port(rng: random.Random) -> int:
-    """Return a port that nobody has, and that the system gives to nobody by itself."""
-    while True:
-        port = rng.randrange(20_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
 
 
 def files_of(tls: Tls) -> list[str]:
@@ -59,7 +46,7 @@ class Processes:
     def __init__(self, path: str, rng: random.Random) -> None:
         self.path = path
         server, client = certificates()
-        ports = {"first": str(free_port(rng)), "second": str(free_port(rng))}
+        ports = {"first": str(drawn_port(rng)), "second": str(drawn_port(rng))}
         url = "quire://" + ",".join(f"localhost:{port}" for port in ports.values())
         self._plans = {
             name: ("serve", [path, port, *files_of(server)]) for name, port in ports.items()

@@ -16,7 +16,14 @@ from quire.ltds import LtdsWriter
 from quire.ltds.writer import LtdsInfo
 from quire.testing import SimEnv, enumerate_crashes
 from tests.keyed.conftest import SMALL
-from tests.keyed.test_keyed_crashes import BATCHES, PATH, check, keys_of_batch
+from tests.keyed.test_keyed_crashes import (
+    BATCHES,
+    PATH,
+    check,
+    due_at,
+    keys_of_batch,
+    timers_of_batch,
+)
 from tests.keyed.test_keyed_crashes import opened as state_of
 
 TASKS = 2
@@ -29,6 +36,7 @@ def work(env: SimEnv, acknowledged: list[str]) -> None:
     with quire.open(PATH, env=env, background=False, **SMALL) as store:
         store.create_queue("in")
         store.create_queue("out")
+        store.create_queue("fired")
         store.put_many("in", [b"%d" % number for number in range(BATCHES)])
         state = state_of(store, env)
         acknowledged.append("opened")
@@ -44,8 +52,11 @@ def batch(store: quire.Store, env: SimEnv, state: keyed.KeyedState, number: int)
     """One batch, as those of `test_keyed_crashes` are."""
     look, files = state.look(), SeenFragments(env, f"{PATH}/ltds")
     _open_runs.cache_clear()
+    mark = look.due_mark(files, due_at(number))
     first, *others = dict.fromkeys(keys_of_batch(number))
+    timers = dict(zip(others, timers_of_batch(number, len(others)), strict=True))
     note = bytes([number]) * (60 + number)
+    due: list[str] = []
     written: list[keyed.WrittenRun] = []
     for task in range(TASKS):
         keys = [first, *others]
@@ -58,13 +69,19 @@ def batch(store: quire.Store, env: SimEnv, state: keyed.KeyedState, number: int)
             for key in own
             if key != first
         ]
-        run = look.write(files, rows, [first] if first in own else (), task, TASKS, env=env)
+        if mark is not None:
+            due += look.due_rows(files, mark, task, TASKS).rows.column("customer").to_pylist()
+        times = [timers[row["customer"]] for row in rows]
+        gone = [first] if first in own else ()
+        run = look.write(files, rows, gone, task, TASKS, timers=times, env=env)
         written += [] if run is None else [run]
     with store.transaction() as txn:
         message = txn.get("in")
         assert message is not None
         assert int(message.payload) == number
-        state.adopt(txn, look, written)
+        state.adopt(txn, look, written, mark)
+        if due:
+            txn.put("fired", " ".join(sorted(due)).encode())
         txn.put("out", message.payload)
     state.end_look(look)
 

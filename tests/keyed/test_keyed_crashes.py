@@ -13,6 +13,7 @@ from quire.keyed.run_merge import deepest
 from quire.ltds import LtdsWriter
 from quire.ltds.writer import LtdsInfo
 from quire.testing import SimEnv, enumerate_crashes
+from tests.keyed.state_digest import Row, rows_held
 
 PATH = "/store"
 SMALL: dict[str, Any] = {"segment_bytes": 64 << 10, "grow_bytes": 64 << 10}
@@ -27,23 +28,45 @@ def keys_of_batch(number: int) -> list[str]:
     return [f"c{(number * 7 + each * each) % 29}" for each in range(9)]
 
 
-def rows_after(batches: int) -> dict[str, tuple[int, bytes]]:
-    """All rows once so many batches were committed."""
-    rows: dict[str, tuple[int, bytes]] = {}
+def timers_of_batch(number: int, count: int) -> list[int | None]:
+    """The timers of the rows that a batch puts: every third row has none."""
+    return [10 * number + each if each % 3 else None for each in range(count)]
+
+
+def due_at(number: int) -> int:
+    """Up to when a batch fires timers: some of the last one's rows stay."""
+    return 10 * number - 5
+
+
+def rows_after(batches: int) -> list[Row]:
+    """All rows once so many batches were committed, with their timers."""
+    return _outcome(batches)[0]
+
+
+def fired_by(batches: int) -> list[bytes]:
+    """The message of each batch that fired timers: the keys of its rows."""
+    return _outcome(batches)[1]
+
+
+def _outcome(batches: int) -> tuple[list[Row], list[bytes]]:
+    rows: dict[str, tuple[int, bytes, int | None]] = {}
+    fired: list[bytes] = []
     for number in range(batches):
-        keys = list(dict.fromkeys(keys_of_batch(number)))
-        for key in keys[1:]:
-            rows[key] = rows.get(key, (0, b""))[0] + 1, bytes([number]) * (60 + number)
-        rows.pop(keys[0], None)
-    return rows
+        due = [key for key, row in rows.items() if row[2] is not None and row[2] <= due_at(number)]
+        if due:
+            fired.append(" ".join(sorted(due)).encode())
+        for key in due:
+            rows[key] = *rows[key][:2], None
+        first, *others = dict.fromkeys(keys_of_batch(number))
+        for key, timer in zip(others, timers_of_batch(number, len(others)), strict=True):
+            rows[key] = rows.get(key, (0,))[0] + 1, bytes([number % 256]) * (60 + number), timer
+        rows.pop(first, None)
+    return [(key, *row) for key, row in rows.items()], fired
 
 
-def shown(state: keyed.KeyedState) -> dict[str, tuple[int, bytes]]:
-    """All rows of the state."""
-    found = [row for batch in state.rows() for row in batch.to_pylist()]
-    rows = {row["customer"]: (row["batches"], row["note"]) for row in found}
-    assert len(rows) == len(found)
-    return rows
+def shown(store: quire.Store, state: keyed.KeyedState) -> list[Row]:
+    """All rows of the state, with their timers."""
+    return sorted(rows_held(store, state))
 
 
 def opened(store: quire.Store, env: SimEnv) -> keyed.KeyedState:
@@ -52,10 +75,11 @@ def opened(store: quire.Store, env: SimEnv) -> keyed.KeyedState:
 
 
 def work(env: SimEnv, acknowledged: list[str]) -> None:
-    """Batches: each takes a message, changes rows, and puts a message; one commit. Then a merge."""
+    """Batches, each one commit: a message, timers that fire, rows, what is put. Then a merge."""
     with quire.open(PATH, env=env, background=False, **SMALL) as store:
         store.create_queue("in")
         store.create_queue("out")
+        store.create_queue("fired")
         store.put_many("in", [b"%d" % number for number in range(BATCHES)])
         state = opened(store, env)
         acknowledged.append("opened")
@@ -71,13 +95,16 @@ def go_on(store: quire.Store, state: keyed.KeyedState, acknowledged: list[str]) 
             if message is None:
                 return
             number = int(message.payload)
+            due = rows.due(due_at(number)).rows.column("customer").to_pylist()
+            if due:
+                txn.put("fired", " ".join(sorted(due)).encode())
             first, *others = dict.fromkeys(keys_of_batch(number))
             before = {row["customer"]: row["batches"] for row in rows.get(others).to_pylist()}
-            note = bytes([number]) * (60 + number)
-            rows.put([
-                {"customer": key, "batches": before.get(key, 0) + 1, "note": note}
-                for key in others
-            ])  # fmt: skip
+            note = bytes([number % 256]) * (60 + number)
+            news = [
+                {"customer": key, "batches": before.get(key, 0) + 1, "note": note} for key in others
+            ]
+            rows.put(news, timers=timers_of_batch(number, len(news)))
             rows.delete([first])
             txn.put("out", message.payload)
         acknowledged.append(str(number))
@@ -95,7 +122,8 @@ def look(env: SimEnv, acknowledged: list[str]) -> int:
         assert done == [b"%d" % number for number in range(len(done))]
         assert len(done) >= len(acknowledged) - 1
         assert store.browse("in").payloads() == [b"%d" % n for n in range(len(done), BATCHES)]
-        assert shown(state) == rows_after(len(done))
+        assert shown(store, state) == sorted(rows_after(len(done)))
+        assert store.browse("fired").payloads() == fired_by(len(done))
         assert deepest(state.runs())[0] <= 6
         report = store.admin.verify()
         assert report.ok, report.findings

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
+from random import Random
 from tempfile import mkdtemp
 
 import quire
@@ -22,6 +24,18 @@ def certificates() -> tuple[Tls, Tls]:
     """Return the files of a server and of a client that it lets in; of this process."""
     authority = Authority(Path(mkdtemp(prefix="quire-certificates-")))
     return authority.certificate("server"), authority.certificate("client", hosts="DNS:client")
+
+
+def drawn_port(rng: Random) -> int:
+    """Return a port that nobody has, and that the system gives to nobody by itself."""
+    while True:
+        port = rng.randrange(20_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 @contextmanager

@@ -66,18 +66,25 @@ def control(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(
-    request: pytest.FixtureRequest, store_path: str, seed: int, tmp_path: Path
-) -> Iterator[Any]:
-    """A store that the test's own process owns; Spark's processes join it.
+def is_served(request: pytest.FixtureRequest, seed: int) -> bool:
+    """True where Spark has the URL of the store's server, and not its directory.
 
-    In tests with the mark `at_server` they have its directory or its server's URL, as the seed
-    draws; with `--forms network` the URL.
+    Only in tests with the mark `at_server`, as the seed draws; with `--forms network` in all of
+    them, with `--forms embedded` in none.
     """
+    if request.node.get_closest_marker("at_server") is None:
+        return False
+    forms: str = request.config.getoption("--forms")
+    if forms in ("network", "embedded"):
+        return forms == "network"
+    return drawn((False, True), seed, request.node.name)
+
+
+@pytest.fixture
+def store(is_served: bool, store_path: str, tmp_path: Path) -> Iterator[Any]:
+    """A store that the test's own process owns; Spark's processes join it (`is_served`)."""
     with quire.open(store_path) as opened, ExitStack() as stack:
-        forms = request.config.getoption("--forms")
-        may_be_served = request.node.get_closest_marker("at_server") is not None
-        if may_be_served and (forms == "network" or drawn((False, True), seed, request.node.name)):
+        if is_served:
             url = stack.enter_context(served(opened, tmp_path))
             yield AtServer(opened, connection.check_url(url))
             for process, path in list(connection._stores):

@@ -1,19 +1,28 @@
-"""A store that the test's process owns, served to one user at a port of this machine over TLS."""
+"""A store that is served to one user at a port of this machine over TLS, by the test's process or
+by another one, which may be killed.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import quire
 from quire.env import OsEnv
 from quire.remote.access.tokens import UserToken
 from quire.spark_graphs import connection
 from quire.tls import Tls
-from tests.kit.network import certificates
+from tests.kit.network import certificates, drawn_port
 from tests.kit.users import Users, serving_users
+from tests.kit.waiting import SECONDS
+from tests.source_tree import ROOT
 
 USER = "spark"
 RIGHTS = "admin queue:*; admin state:*; admin graph:*"  # and none on the store as a whole
@@ -71,3 +80,53 @@ def served(owner: Any, directory: Path, rights: str = RIGHTS) -> Iterator[str]:
         variables(credentials()),
     ):
         yield f"{url}/"
+
+
+SERVE = """
+import sys
+import quire
+
+path, listen, cert, key, users = sys.argv[1:]
+quire.serve(path, listen=[listen], tls=quire.Tls(cert=cert, key=key), users=users)
+"""
+
+
+class ServerProcess:
+    """A process that serves a store at a port, and is ended and started again there."""
+
+    def __init__(self, directory: str, users: str, rng: Random) -> None:
+        port = drawn_port(rng)
+        self.path = f"quire://localhost:{port}"  # as Spark is told of it
+        server, _ = certificates()
+        arguments = directory, f"localhost:{port}", server.cert, server.key, users
+        self._command = [sys.executable, "-c", SERVE, *map(str, arguments)]
+        self._process = subprocess.Popen(self._command, cwd=ROOT)
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End it by a signal, and start another one at its port."""
+        self._end(number)
+        self._process = subprocess.Popen(self._command, cwd=ROOT)
+
+    def close(self) -> None:
+        """Have it end well."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+        self._process.wait(SECONDS)
+
+
+@contextmanager
+def served_elsewhere(directory: Path, rng: Random) -> Iterator[ServerProcess]:
+    """Have a process of its own serve a new store to the user with the token, who may do all."""
+    path = str(directory / "store")
+    quire.open(path).close()
+    users = Users(directory)
+    users.tokens[USER] = TOKEN
+    users.grant(USER, "admin *:*")
+    made = ServerProcess(path, users.file.path, rng)
+    with variables(credentials()), closing(made):
+        yield made
+        connection.forget(made.path)
+    with quire.open(path) as store:
+        assert store.admin.verify().ok

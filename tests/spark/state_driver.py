@@ -41,7 +41,7 @@ def make(spark: SparkSession, path: str) -> Graph:
 
     @graph.step("in", "fresh", state=SEEN, limit=25)
     def unique(rows: DataFrame, seen: StateRows) -> dict[str, DataFrame]:
-        numbers = rows.selectExpr(NUMBER, "time as at").dropDuplicates(["number"])
+        numbers = rows.selectExpr(NUMBER, "time").groupBy("number").agg(f.min("time").alias("at"))
         new = numbers.join(seen.rows(numbers).select("number"), "number", "left_anti")
         return {"fresh": new.selectExpr("cast(number as string) as payload"), "seen": new}
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,9 +20,7 @@ import pytest
 
 import quire
 from quire.spark_graphs import connection
-from tests.kit.network import certificates
 from tests.kit.printed_pages import PrintedPage
-from tests.kit.users import Users
 from tests.kit.waiting import SECONDS, eventually
 from tests.source_tree import ROOT
 from tests.spark.cluster import can_hide, cluster, without
@@ -32,7 +28,7 @@ from tests.spark.driver import OUTPUTS
 from tests.spark.elsewhere import NUMBERS
 from tests.spark.numbered_queues import numbers_in, put_numbers, topic
 from tests.spark.queries import sink, spread, stream
-from tests.spark.served_store import TOKEN, USER, credentials, served, variables
+from tests.spark.served_store import TOKEN, ServerProcess, served, served_elsewhere
 from tests.spark.session import spark_home
 
 if TYPE_CHECKING:
@@ -54,61 +50,13 @@ def hidden_store(directory: Path) -> Iterator[tuple[Any, str]]:
         assert store.admin.verify().ok
 
 
-class ServerProcess:
-    """A process that serves a store at a port, and is killed and started again there."""
-
-    def __init__(self, path: str, users: str, **limits: int) -> None:
-        with socket.create_server(("localhost", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.url = f"quire://localhost:{self.port}"
-        server, _ = certificates()
-        self._arguments = [
-            path, f"localhost:{self.port}", server.cert, server.key, users, json.dumps(limits)
-        ]  # fmt: skip
-        self.process = self._start()
-
-    def _start(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", SERVE, *map(str, self._arguments)], cwd=ROOT)
-
-    def kill(self) -> None:
-        """SIGKILL, and another one at its port."""
-        self.process.kill()
-        self.process.wait()
-        self.process = self._start()
-
-    def close(self) -> None:
-        """Have it end well."""
-        self.process.terminate()
-        self.process.wait(SECONDS)
-
-
-SERVE = """
-import json
-import sys
-import quire
-
-path, listen, cert, key, users, limits = sys.argv[1:]
-tls = quire.Tls(cert=cert, key=key)
-quire.serve(path, listen=[listen], tls=tls, users=users, limits=json.loads(limits))
-"""
-
-
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
+def server(tmp_path: Path, rng: random.Random) -> Iterator[ServerProcess]:
     """A store that is served to Spark by a process of its own."""
     (tmp_path / "hidden").mkdir()
-    path = str(tmp_path / "hidden" / "store")
-    with quire.open(path) as store:
-        topic(store, "in", *OUTPUTS)
-    users = Users(tmp_path / "hidden")
-    users.tokens[USER] = TOKEN
-    users.grant(USER, "admin *:*")
-    made = ServerProcess(path, users.file.path)
-    with variables(credentials()), closing(made):
+    with served_elsewhere(tmp_path / "hidden", rng) as made:
+        connection.call(made.path, lambda store: topic(store, "in", *OUTPUTS))
         yield made
-        connection.forget(made.url)
-    with quire.open(path) as store:
-        assert store.admin.verify().ok
 
 
 @pytest.mark.crash
@@ -119,9 +67,9 @@ def test_a_server_killed_at_any_moment(
     """The query goes on with the next one: nothing is lost, and nothing comes twice."""
 
     def found() -> Counter[int]:
-        return connection.call(server.url, lambda store: numbers_in(store, *OUTPUTS))
+        return connection.call(server.path, lambda store: numbers_in(store, *OUTPUTS))
 
-    place = SimpleNamespace(path=server.url)
+    place = SimpleNamespace(path=server.path)
     rows = spread(stream(spark, place, "in", maxMessagesPerTrigger=2000), *OUTPUTS)
     query = sink(rows, place, tmp_path / "c").trigger(processingTime="0 seconds").start()
     put = 0
@@ -132,7 +80,9 @@ def test_a_server_killed_at_any_moment(
     for _ in range(kills):
         numbers = range(put, put + 6000)
         put += len(numbers)
-        connection.call(server.url, partial(put_numbers, queue="in", numbers=numbers, at_once=1000))
+        connection.call(
+            server.path, partial(put_numbers, queue="in", numbers=numbers, at_once=1000)
+        )
         time.sleep(rng.random() * 2)
         server.kill()
         eventually(is_through, 4 * SECONDS)

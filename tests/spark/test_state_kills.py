@@ -1,4 +1,7 @@
-"""SIGKILL to whatever works on a graph with keyed states: all is counted once, and nothing else."""
+"""SIGKILL to whatever works on a graph with keyed states: all is counted once, and nothing else.
+
+Spark has the store's directory, whose owner is killed too, or the URL of its server, which is.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +12,37 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
+import quire
 from quire import keyed as plain
 from quire.errors import NotFound
 from quire.spark_graphs import connection
+from quire.spark_graphs.task_files.task_files import files_at
 from tests.keyed.conftest import SMALL_RUNS
+from tests.keyed.state_digest import Row, digest_of, rows_held
 from tests.kit.descendants import is_java, kill_descendants, kill_session
 from tests.kit.limits import Limits
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, wait_for_end
 from tests.spark.numbered_queues import numbers_in, put_numbers, topic
+from tests.spark.served_store import ServerProcess, served_elsewhere
 from tests.spark.session import ROOT
 from tests.spark.state_driver import make
-from tests.spark.test_killed_processes import owned_elsewhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.promise(2)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.crash,
+    pytest.mark.promise(2),
+    pytest.mark.at_server,
+]
 
 KINDS = ("steps", "steps", "program", "jvm", "worker", "owner")  # what is killed
 STEPS = 30  # of a program, after which it has done most of what a round puts
@@ -40,21 +50,56 @@ START_SECONDS = 600
 ROUND = 60  # numbers that a round puts
 
 
-def state_of(store: Any, name: str) -> list[dict[str, Any]]:
-    """All rows of a state; none where the graph has not made it yet."""
-    with suppress(NotFound):
-        batches = plain.open_state(store, name).rows()
-        return [row for batch in batches for row in batch.to_pylist()]
-    return []
+STATES = ("seen", "digits", "held")
+MOST = 1_000_000  # messages: more than there are
+
+
+class OwnerProcess:
+    """A store by its directory, whose owner is a process of its own, and another one with the next
+    call after its end.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        quire.open(path).close()
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End the owner by a signal."""
+        owner = connection.call(self.path, lambda store: store.owner_process_id)
+        os.kill(owner, number)
+        connection.forget(self.path)
+        assert wait_for_end(owner)
+
+
+@pytest.fixture
+def place(
+    is_served: bool, store_path: str, tmp_path: Path, rng: random.Random
+) -> Iterator[OwnerProcess | ServerProcess]:
+    """A store that a process of its own owns."""
+    if is_served:
+        (tmp_path / "hidden").mkdir()
+        with served_elsewhere(tmp_path / "hidden", rng) as made:
+            yield made
+    else:
+        yield OwnerProcess(store_path)
+        connection.forget(store_path)
+
+
+def counted_in(store: Any, queue: str) -> list[tuple[int, int]]:
+    """Return the numbers that were put to a queue, in their order, each with its time."""
+    found = store.browse(f"{queue}/check", max_messages=MOST)
+    return [(int(message.payload), message.time) for message in found]
 
 
 class KilledStates:
     """A store at its owner, another process, and what was put into it."""
 
-    def __init__(self, path: str, control: Path, rng: random.Random) -> None:
-        self.path, self.control, self.rng = path, control, rng
+    def __init__(
+        self, place: OwnerProcess | ServerProcess, control: Path, rng: random.Random
+    ) -> None:
+        self.place, self.path, self.control, self.rng = place, place.path, control, rng
         self.put = 0
-        connection.call(path, lambda store: topic(store, "in", "fresh", "counted", "echo"))
+        connection.call(self.path, lambda store: topic(store, "in", "fresh", "counted", "echo"))
 
     def more(self) -> None:
         """Put numbers, of which some were put before: late, and repeated."""
@@ -65,39 +110,57 @@ class KilledStates:
         connection.call(self.path, lambda store: put_numbers(store, "in", numbers, len(numbers)))
         self.put += ROUND
 
-    def kill_owner(self) -> None:
-        """The next call starts another one."""
-        owner = connection.call(self.path, lambda store: store.owner_process_id)
-        os.kill(owner, signal.SIGKILL)
-        connection.forget(self.path)
-
     def check(self, *, ended: bool = False) -> None:
-        """What the states say is what was handed on; twice, as the store is opened anew."""
-        for _ in range(2):
-            connection.call(self.path, lambda store: self._check(store, ended))
-            connection.forget(self.path)
+        """What the states hold is what was handed on; and the same where the store is opened anew,
+        after its owner was killed or has ended well.
+        """
+        before = connection.call(self.path, lambda store: self._check(store, ended))
+        self.place.kill(self.rng.choice([signal.SIGKILL, signal.SIGTERM]))
+        connection.forget(self.path)
+        assert connection.call(self.path, lambda store: self._check(store, ended)) == before
 
-    def _check(self, store: Any, ended: bool) -> None:
+    def _check(self, store: Any, ended: bool) -> dict[str, str]:
+        """Return the digest of each state, which is that of what it should hold."""
         fresh, counted = numbers_in(store, "fresh"), numbers_in(store, "counted")
+        echo = numbers_in(store, "echo")
         assert set(fresh.values()) <= {1}
         assert fresh.keys() <= set(range(self.put))
-        assert {row["number"] for row in state_of(store, "seen")} == fresh.keys()
         assert not counted - fresh
-        times = Counter(number % 10 for number in counted)
-        total: Counter[int] = Counter()
-        for number in counted:
-            total[number % 10] += number
-        found = {row["digit"]: row for row in state_of(store, "digits")}
-        assert {digit: row["times"] for digit, row in found.items()} == times
-        assert {digit: row["total"] for digit, row in found.items()} == {d: total[d] for d in found}
-        echo, held = numbers_in(store, "echo"), {row["number"] for row in state_of(store, "held")}
         assert not echo - counted
-        assert not echo.keys() & held
+        digests = {name: digest_of(self.rows_of(store, name)) for name in STATES}
+        expected = expected_in(store)
+        assert digests == {name: digest_of(rows) for name, rows in expected.items()}
         if ended:
             assert counted == fresh == echo == Counter(range(self.put))
-            assert not held
+            assert not expected["held"]
         report = store.admin.verify()
         assert report.ok, report.findings
+        return digests
+
+    def rows_of(self, store: Any, name: str) -> list[Row]:
+        """Return all rows of a state; none where the graph has not made it yet."""
+        try:
+            state = plain.open_state(store, name, files=files_at(self.path))
+        except NotFound:
+            return []
+        return rows_held(store, state)
+
+
+def expected_in(store: Any) -> dict[str, list[Row]]:
+    """Return the rows of each state by what the steps have read and put."""
+    came = dict(reversed(counted_in(store, "in")))  # the first time of each
+    counted, times, total = counted_in(store, "counted"), Counter[int](), Counter[int]()
+    for number, _ in counted:
+        times[number % 10] += 1
+        total[number % 10] += number
+    handed, echo = numbers_in(store, "fresh"), numbers_in(store, "echo")
+    read = {info.name: info.position for info in store.subscriptions("counted")}
+    taken = counted[: read.get("kills.hold", 0)]
+    return {
+        "seen": [(number, came[number], None) for number in handed],
+        "digits": [(digit, times[digit], total[digit], None) for digit in times],
+        "held": [(number, time) for number, time in taken if number not in echo],
+    }
 
 
 def started(game: KilledStates, log: Path) -> subprocess.Popen[bytes]:
@@ -156,7 +219,7 @@ def killed_round(game: KilledStates, log: Path, kind: str) -> None:
         chosen: dict[str, Callable[[], Any]] = {
             "jvm": lambda: kill_descendants(process.pid, is_java),
             "worker": lambda: kill_descendants(process.pid, is_worker),
-            "owner": game.kill_owner,
+            "owner": game.place.kill,
             "program": lambda: put_down(process),
         }
         chosen[kind]()
@@ -168,11 +231,14 @@ def killed_round(game: KilledStates, log: Path, kind: str) -> None:
 
 @pytest.mark.long
 def test_a_graph_with_states_killed_at_any_moment(
-    store_path: str, tmp_path: Path, control: Path, kills: int, rng: random.Random
+    place: OwnerProcess | ServerProcess,
+    tmp_path: Path,
+    control: Path,
+    kills: int,
+    rng: random.Random,
 ) -> None:
     """Driver, JVM, workers, owner; between a run and its commit, and in the middle of a merge."""
-    owned_elsewhere(store_path).close()
-    game = KilledStates(store_path, control, rng)
+    game = KilledStates(place, control, rng)
     for number in range(max(kills, len(KINDS))):
         killed_round(game, tmp_path / "driver.log", KINDS[number % len(KINDS)])
         game.check()
@@ -184,12 +250,11 @@ def test_a_graph_with_states_killed_at_any_moment(
     finally:
         put_down(process)
     game.check(ended=True)
-    connection.forget(store_path)
 
 
 def test_an_owner_killed_under_states(
     spark: SparkSession,
-    store_path: str,
+    place: OwnerProcess | ServerProcess,
     control: Path,
     kills: int,
     rng: random.Random,
@@ -197,24 +262,31 @@ def test_an_owner_killed_under_states(
 ) -> None:
     """The graph goes on with the next owner."""
     limits(**SMALL_RUNS)
-    owned_elsewhere(store_path).close()
-    game = KilledStates(store_path, control, rng)
-    with make(spark, store_path).start() as run:
+    game = KilledStates(place, control, rng)
+    with make(spark, place.path).start() as run:
         for _ in range(kills):
             game.more()
             time.sleep(rng.random())
-            game.kill_owner()
+            place.kill()
             run.drain(timeout=START_SECONDS)
             game.check(ended=True)
-    connection.call(store_path, miscount)
-    with pytest.raises(AssertionError):  # the canary
-        game.check(ended=True)
-    connection.forget(store_path)
+    for spoil in (miscount, set_timer):  # the canaries
+        connection.call(place.path, lambda store, spoil=spoil: spoil(store, place.path))  # type: ignore[misc]
+        with pytest.raises(AssertionError):
+            game.check(ended=True)
 
 
-def miscount(store: Any) -> None:
+def miscount(store: Any, path: str) -> None:
     """Count a number once more in a state, and nowhere else."""
-    state = plain.open_state(store, "digits")
+    state = plain.open_state(store, "digits", files=files_at(path))
     with store.transaction() as txn, state.within(txn) as rows:
         (row,) = rows.get([3]).to_pylist()
         rows.put([{**row, "times": row["times"] + 1}])
+
+
+def set_timer(store: Any, path: str) -> None:
+    """Have a row be as it was, but for its timer; and the state of `miscount`."""
+    state = plain.open_state(store, "digits", files=files_at(path))
+    with store.transaction() as txn, state.within(txn) as rows:
+        (row,) = rows.get([3]).to_pylist()
+        rows.put([{**row, "times": row["times"] - 1}], timers=[7])
