@@ -72,6 +72,7 @@ class KeyedChanges:
                 "or is changed twice by it, or is in another store: roll back and begin again, "
                 "with one `within` block"
             )
+        reader.put_run_files.remove_left(self._manifest)
 
     def __del__(self) -> None:
         if not self._ended and (self._parts or self._fired):
@@ -183,6 +184,7 @@ class KeyedChanges:
         except BaseException:
             made.abort()
             raise
+        self._reader.put_run_files.note(self._txn, run.file)
         self._reader.files.put(self._txn, run, version, version)
 
     def _add(self, rows: KeyedRows) -> None:

@@ -146,44 +146,40 @@ class KeyedMerges:
 
     def _merge(self, merge: DueMerge, lease_id: int) -> None:
         files, values = self._reader.files, self._reader.values
-        with self._store.transaction() as txn:
-            self.take(txn, merge.runs, merge)
-            written, output = self._written(merge, lease_id)
-            try:
+        output, txn = None, self._store.transaction()
+        try:
+            with txn:
+                self.take(txn, merge.runs, merge)
+                output = self._output(merge)
+                written = self._write(merge, output, lease_id)
                 if written.rows:
                     low = min(run.low for run in merge.runs)
                     files.put(txn, written, low, max(run.high for run in merge.runs))
                 size = version_of(txn.get_value(values, MERGED_BYTES)) + written.size
                 txn.set_value(values, MERGED_BYTES, b"%d" % size)
-            except BaseException:
+        finally:
+            if output is not None and txn.state == "rolled back":
                 output.abort()
-                raise
-            try:
-                txn.commit()
-            except StateConflict:
-                output.abort()
-                raise
 
-    def _written(self, merge: DueMerge, lease_id: int) -> tuple[WrittenRun, RunOutput]:
-        """Write the run that takes the place of what is merged."""
-        reader, renew = self._reader, self._store.integration.renew_lease
-        manifest, now_us = reader.manifest(), reader.env.now_us()
-        shown = layout_by(manifest)
+    def _output(self, merge: DueMerge) -> RunOutput:
+        """Return the writer of the run that takes the place of what is merged."""
+        shown = layout_by(self._reader.manifest())
         timed = any(run.timers for run in merge.runs)
         layout = layout_of(shown.words, shown.key_columns, timed=timed)
         parts = [run.within(*_both(run, merge.hashes)) for run in merge.runs]
         size, count = sum(part.kept for part in parts), sum(part.rows for part in parts)
-        output = reader.files.new_run(layout, size, count, merge.hashes)
-        try:
-            opened = reader.opened(merge.runs)
-            for rows in merged_rows(manifest, merge.runs, opened, shown, merge.hashes):
-                output.add(living(rows, now_us) if merge.is_oldest else rows)
-                with suppress(PositionLost):  # then the values tell who was faster
-                    renew(lease_id, MERGE_LOCK_SECONDS)
-            return output.finish(), output
-        except BaseException:
-            output.abort()
-            raise
+        return self._reader.files.new_run(layout, size, count, merge.hashes)
+
+    def _write(self, merge: DueMerge, output: RunOutput, lease_id: int) -> WrittenRun:
+        """Write that run."""
+        reader, renew = self._reader, self._store.integration.renew_lease
+        manifest, now_us = reader.manifest(), reader.env.now_us()
+        shown, opened = layout_by(manifest), reader.opened(merge.runs)
+        for rows in merged_rows(manifest, merge.runs, opened, shown, merge.hashes):
+            output.add(living(rows, now_us) if merge.is_oldest else rows)
+            with suppress(PositionLost):  # then the values tell who was faster
+                renew(lease_id, MERGE_LOCK_SECONDS)
+        return output.finish()
 
 
 def _both(run: RunEntry, hashes: tuple[int, int]) -> tuple[int, int]:

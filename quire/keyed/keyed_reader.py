@@ -19,6 +19,7 @@ from quire.reports.info import QueueInfo
 from .fragment_files import FragmentFiles
 from .limits import LOOKS
 from .manifest import PREFIX, KeyedManifest, RunEntry
+from .put_run_files import PutRunFiles
 from .row_layout import layout_by
 from .row_lookup import RowLookup
 from .run import KeyedRun
@@ -60,6 +61,7 @@ class KeyedReader:
         self.values: Final = PREFIX + name
         self.env: Final = env
         self.files: Final = RunFiles(store, store.integration.store_id, PREFIX + name, env, files)
+        self.put_run_files: Final = PutRunFiles(store.integration)
         self._store = store
         self._last: tuple[Mapping[str, bytes], KeyedManifest | None] = {}, None
 

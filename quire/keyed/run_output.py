@@ -2,14 +2,19 @@
 
 - What `finish` has returned is durable, if it is a file. It is part of no state until a
   transaction names it, and its file is removed where none does.
+- KO1: what the disk refuses, or fails with, is told in words, and leaves no file.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from msgspec import Struct
 
 from quire.arguments import Bytes
 from quire.block import EncodedBlock, encode_streamed
+from quire.errors import QuireError, StoreError
 from quire.limits import CHUNK_BYTES, MESSAGE_OVERHEAD_BYTES
 from quire.ltds import Compression, LtdsWriter
 from quire.messages.message_fields import Fields
@@ -79,23 +84,41 @@ class RunOutput:
         )
 
     def add(self, rows: KeyedRows) -> None:
-        """See `RunWriter.add`."""
-        self._writer.add(rows)
+        """See `RunWriter.add`. Raises DiskFull, StoreError."""
+        with self._writing():
+            self._writer.add(rows)
 
     def finish(self) -> WrittenRun:
-        """The run is complete, and durable if it is a file."""
-        info = self._writer.finish()
-        counts = info.rows, info.deleted, info.timers, info.bytes
-        if self._file is None:
-            return WrittenRun(info.id, 0, *self._hashes, *counts, bytes(self._waiting))
-        self._end_file(self._file, info.bytes)
-        return WrittenRun(info.id, self._file.id, *self._hashes, *counts)
+        """The run is complete, and durable if it is a file. Raises DiskFull, StoreError."""
+        with self._writing():
+            info = self._writer.finish()
+            counts = info.rows, info.deleted, info.timers, info.bytes
+            if self._file is None:
+                return WrittenRun(info.id, 0, *self._hashes, *counts, bytes(self._waiting))
+            self._end_file(self._file, info.bytes)
+            return WrittenRun(info.id, self._file.id, *self._hashes, *counts)
 
     def abort(self) -> None:
-        """Remove the file: nothing has named it."""
+        """Remove the file: nothing has named it. One that cannot be removed is left to age."""
         if self._file is not None:
-            self._file.abort()
-            self._files.remove([self._file.id])
+            with suppress(OSError, QuireError):
+                self._file.abort()
+            with suppress(OSError, QuireError):
+                self._files.remove([self._file.id])
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A block that writes the file (KO1)."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, QuireError):
+                raise
+            file = 0 if self._file is None else self._file.id
+            raise StoreError(
+                f"a run of {self._queue} cannot be written to file {file:016x} ({error}): nothing "
+                "of it counts; look after the disk, then repeat the operation"
+            ) from error
 
     def _write(self, data: Bytes) -> None:
         self._waiting += data

@@ -4,6 +4,7 @@ by another one, which may be killed.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -83,37 +84,41 @@ def served(owner: Any, directory: Path, rights: str = RIGHTS) -> Iterator[str]:
 
 
 SERVE = """
+import json
 import sys
 import quire
 
-path, listen, cert, key, users = sys.argv[1:]
-quire.serve(path, listen=[listen], tls=quire.Tls(cert=cert, key=key), users=users)
+path, listen, cert, key, users, limits = sys.argv[1:]
+tls = quire.Tls(cert=cert, key=key)
+quire.serve(path, listen=[listen], tls=tls, users=users, limits=json.loads(limits))
 """
 
 
 class ServerProcess:
     """A process that serves a store at a port, and is ended and started again there."""
 
-    def __init__(self, directory: str, users: str, rng: Random) -> None:
+    def __init__(self, directory: str, users: str, rng: Random, **limits: int) -> None:
         port = drawn_port(rng)
         self.path = f"quire://localhost:{port}"  # as Spark is told of it
         server, _ = certificates()
-        arguments = directory, f"localhost:{port}", server.cert, server.key, users
+        arguments = (
+            directory, f"localhost:{port}", server.cert, server.key, users, json.dumps(limits)
+        )  # fmt: skip
         self._command = [sys.executable, "-c", SERVE, *map(str, arguments)]
-        self._process = subprocess.Popen(self._command, cwd=ROOT)
+        self.process = subprocess.Popen(self._command, cwd=ROOT)
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         """End it by a signal, and start another one at its port."""
         self._end(number)
-        self._process = subprocess.Popen(self._command, cwd=ROOT)
+        self.process = subprocess.Popen(self._command, cwd=ROOT)
 
     def close(self) -> None:
         """Have it end well."""
         self._end(signal.SIGTERM)
 
     def _end(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-        self._process.wait(SECONDS)
+        self.process.send_signal(number)
+        self.process.wait(SECONDS)
 
 
 @contextmanager

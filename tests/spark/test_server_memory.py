@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 import pytest
@@ -23,8 +24,7 @@ from quire.tls import Tls
 from tests.kit.network import certificates
 from tests.kit.users import Users, serving_users
 from tests.kit.waiting import eventually
-from tests.spark.served_store import RIGHTS, TOKEN, USER, credentials, variables
-from tests.spark.test_elsewhere import ServerProcess
+from tests.spark.served_store import RIGHTS, TOKEN, USER, ServerProcess, credentials, variables
 
 pytestmark = pytest.mark.spark
 
@@ -101,7 +101,7 @@ class Tasks:
             raise self.failures[0]
 
 
-def test_what_tasks_read_and_write_is_bounded_in_all(tmp_path: Path) -> None:
+def test_what_tasks_read_and_write_is_bounded_in_all(tmp_path: Path, rng: Random) -> None:
     """They wait, and the server does not grow with them; all of it is read and written."""
     path = str(tmp_path / "store")
     with quire.open(path) as store:
@@ -112,14 +112,14 @@ def test_what_tasks_read_and_write_is_bounded_in_all(tmp_path: Path) -> None:
     users = Users(tmp_path)
     users.tokens[USER] = TOKEN
     users.grant(USER, RIGHTS)
-    server = ServerProcess(path, users.file.path, bytes=MIN_REQUEST_BYTES)
+    server = ServerProcess(path, users.file.path, rng, bytes=MIN_REQUEST_BYTES)
     with variables(credentials()), closing(server):
-        assert connection.call(server.url, lambda s: s.queue("q").messages) == 6
-        tasks = Tasks(server.url)
+        assert connection.call(server.path, lambda s: s.queue("q").messages) == 6
+        tasks = Tasks(server.path)
         before = forget_peak(server.process.pid)
         tasks.run()
         grown = peak_bytes(server.process.pid) - before
-        connection.forget(server.url)
+        connection.forget(server.path)
     print(f"{TASKS} tasks: {grown / MIB:.0f} MiB more, {tasks.refused} times refused")
     assert tasks.refused
     assert grown < 6 * MIN_REQUEST_BYTES, f"{grown / MIB:.0f} MiB"
