@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from quire.arguments import check_max_messages, check_name, check_seconds, is_int
-from quire.definitions.row_schema import META, check_schema, schema_of_words, words_of
+from quire.definitions.row_schema import check_schema, schema_of_words, words_of
 from quire.errors import InvalidArgument
 from quire.libraries import pa
 from quire.moments import Duration
@@ -123,7 +123,6 @@ def check_due(until: object, limit: object) -> None:
 
 def batch_of(layout: RowLayout, rows: Any) -> pa.RecordBatch | None:
     """Return rows that a caller gives; None: there are none. Raises InvalidArgument."""
-    _check_names(layout, rows)
     parts = rows_of(layout.words, rows)
     if any(part.headers.columns() for part in parts):
         raise InvalidArgument("rows of a keyed state have no column '_meta': leave it out")
@@ -132,17 +131,3 @@ def batch_of(layout: RowLayout, rows: Any) -> pa.RecordBatch | None:
     found = [part.batch for part in parts]
     batch = pa.concat_batches(found) if len(found) > 1 else found[0]
     return pa.RecordBatch.from_arrays(batch.columns, schema=layout.schema)
-
-
-def _check_names(layout: RowLayout, rows: Any) -> None:
-    names: Iterable[Any] = ()
-    if isinstance(rows, (pa.RecordBatch, pa.Table)):
-        names = rows.schema.names
-    elif isinstance(rows, (list, tuple)):
-        names = dict.fromkeys(name for row in rows if isinstance(row, Mapping) for name in row)
-    for name in names:
-        if name != META and name not in layout.schema.names:
-            raise InvalidArgument(
-                f"column {name!r:.100} is none of the keyed state's, which are {layout.words}: "
-                "drop it, or add it by opening the state with it"
-            )

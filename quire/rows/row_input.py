@@ -126,7 +126,7 @@ def _batches(words: str, source: Any) -> list[pa.RecordBatch]:
     if isinstance(source, pa.Table):
         table = source
     elif isinstance(source, (str, bytes, bytearray, memoryview, Mapping)):
-        raise InvalidArgument(f"put_many takes {_GIVE}: use put for one row")
+        raise InvalidArgument(f"rows are {_GIVE}: give one row as a list of one")
     elif type(source).__module__.partition(".")[0] == "pandas":
         table = pa.Table.from_pandas(source, preserve_index=False)
     elif hasattr(source, "__arrow_c_stream__"):
@@ -134,7 +134,7 @@ def _batches(words: str, source: Any) -> list[pa.RecordBatch]:
     elif isinstance(source, Iterable):
         return [_of_mappings(words, list(source))]
     else:
-        raise InvalidArgument(f"put_many takes {_GIVE}, not {type(source).__name__}")
+        raise InvalidArgument(f"rows are {_GIVE}, not {type(source).__name__}")
     batches: list[pa.RecordBatch] = table.to_batches()
     return batches or [pa.RecordBatch.from_pylist([], schema=table.schema)]
 
@@ -188,12 +188,17 @@ def _fitting(
     source = dict(zip(names, columns, strict=True))
     for name in names:
         if schema.get_field_index(name) < 0:
-            raise InvalidArgument(
-                f"column {name!r} is none of the queue's, which are {words}: drop it, or add it "
-                "with alter_queue(schema=)"
-            )
+            raise _undeclared(name, words)
     fitting = [_fit(field, source.get(field.name), count) for field in schema]
     return pa.RecordBatch.from_arrays(fitting, schema=schema)
+
+
+def _undeclared(column: object, words: str) -> InvalidArgument:
+    """Return the error of a column that neither a queue nor a keyed state of these words has."""
+    return InvalidArgument(
+        f"column {column!r:.100} is not in the schema, which is {words}: drop it, or add it to the "
+        "schema (of a queue: alter_queue(schema=))"
+    )
 
 
 def _fit(field: pa.Field, array: pa.Array | None, count: int) -> pa.Array:
@@ -245,7 +250,7 @@ def _check_kind(column: str, source: pa.DataType, target: pa.DataType) -> None:
             _check_kind(column, field.type, own[field.name])
     if not fits:
         raise InvalidArgument(
-            f"column {column!r} is of type {source}, where the queue has {word_of_type(target)}: "
+            f"column {column!r} is of type {source}, and declared as {word_of_type(target)}: "
             "cast it"
         )
 
@@ -282,10 +287,7 @@ def _of_mappings(words: str, rows: Sequence[Any]) -> pa.RecordBatch:
                     f"says by name, or give a table that has a column {META!r}"
                 )
             if not isinstance(name, str) or schema.get_field_index(name) < 0:
-                raise InvalidArgument(
-                    f"column {name!r:.100} is none of the queue's, which are {words}: drop it, or "
-                    "add it with alter_queue(schema=)"
-                )
+                raise _undeclared(name, words)
     arrays = []
     for field in schema:
         values = [row.get(field.name) for row in rows]

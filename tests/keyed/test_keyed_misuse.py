@@ -75,10 +75,18 @@ def test_keys_in_many_forms(store: quire.Store, state: keyed.KeyedState) -> None
 
 
 def test_columns_that_a_state_has_not_are_told(store: quire.Store, state: keyed.KeyedState) -> None:
-    """In words of keyed states."""
-    for rows in ([{"name": "a", "more": 1}], pa.table({"name": ["a"], "more": [1]})):
-        with pytest.raises(InvalidArgument, match="by opening the state with it"):
+    """In words that hold for a state, whatever the rows come as."""
+    more = pa.table({"name": ["a"], "more": [1]})
+    for rows in ([{"name": "a", "more": 1}], more, more.to_pandas()):
+        with pytest.raises(InvalidArgument, match="'more' is not in the schema, which is name "):
             put(store, state, rows)
+    wide = pa.table({"name": ["a"], "size": ["1"]})
+    for rows in (wide, wide.to_pandas()):
+        with pytest.raises(InvalidArgument, match=r"of type .*string, and declared as bigint"):
+            put(store, state, rows)
+    one: Any = {"name": "a"}
+    with pytest.raises(InvalidArgument, match="give one row as a list of one"):
+        put(store, state, one)
 
 
 def test_keys_that_no_state_can_have(store: quire.Store, env: SimEnv) -> None:

@@ -263,10 +263,11 @@ def test_rows_that_a_state_refuses(
     ("columns", "reason"),
     [
         (["1L as total"], "'customer' of the key is missing"),
-        (["'a' as customer", "'x' as total"], "total"),
-        (["'a' as customer", "1L as total", "1 as wrong"], "wrong"),
+        (["'a' as customer", "'x' as total"], "'total' is of type string, and declared as bigint"),
+        (["'a' as customer", "1L as total", "1 as wrong"], "'wrong' is not in the schema"),
         (["'a' as customer", "1L as total", "1 as _delete"], "give a boolean"),
         (["'a' as customer", "1L as total", "'x' as _ttl"], "give a number"),
+        (["'a' as customer", "timestamp_ntz '2026-01-01 00:00' as _timer"], "cast.... as timestam"),
     ],
 )
 def test_columns_that_a_state_refuses(
@@ -279,6 +280,25 @@ def test_columns_that_a_state_refuses(
     def wrong(messages: DataFrame, totals: StateRows) -> DataFrame:
         return messages.selectExpr(*columns)
 
+    with pytest.raises(InvalidArgument, match=reason):
+        graph.start()
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        (lambda rows, totals: {"totals": None}, "returned NoneType for 'totals'"),
+        (lambda rows, totals: [rows], "by output queue and by state"),
+        (lambda rows, totals: rows.selectExpr("'a' as customer"), "for totals are returned in a d"),
+        (lambda rows, totals: totals.rows(["ada"]), "the key .customer., not list"),
+        (lambda rows, totals: totals.rows("customer"), "the key .customer., not str"),
+        (lambda rows, totals: totals.rows(rows.selectExpr("5 as customer")), "declared as string"),
+    ],
+)
+def test_what_a_function_is_told_of_its_mistake(graph: Graph, returned: Any, reason: str) -> None:
+    """Before the graph starts, in words of states."""
+    graph.queue("in")
+    graph.step("in", "out", state=TOTALS, name="wrong")(returned)
     with pytest.raises(InvalidArgument, match=reason):
         graph.start()
 

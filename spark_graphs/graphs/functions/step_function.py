@@ -252,14 +252,17 @@ class StepWork:
                 f"{', '.join(step.writes) or 'nothing'}{changes}"
             )
         for queue, rows in found.items():
-            schema = _frame(step, rows).schema
+            schema = _frame(step, rows, queue).schema
             try:
                 if queue in states:
                     check_changes(states[queue], schema)
                 else:
                     routes_of(schema, queue, self.typed)
             except InvalidArgument as error:
-                raise InvalidArgument(f"step '{step.name}': {error}") from None
+                also = ""
+                if states and not isinstance(returned, Mapping):
+                    also = f"; rows for {', '.join(states)} are returned in a dict, by that name"
+                raise InvalidArgument(f"step '{step.name}': {error}{also}") from None
         return found
 
     def _by_tasks(self, outputs: Mapping[str | None, DataFrame]) -> list[Fragment]:
@@ -321,11 +324,13 @@ def whole(inputs: Sequence[Input]) -> list[list[RowRange]]:
     return [[(0, each.count)] for each in inputs]
 
 
-def _frame(step: Step, returned: Any) -> DataFrame:
+def _frame(step: Step, returned: Any, name: object = None) -> DataFrame:
+    """Check that it is a DataFrame; `name`: of the queue or state that it is returned for."""
     if not hasattr(returned, "mapInArrow"):
+        place = "" if name is None else f" for '{name}'"
         raise InvalidArgument(
-            f"step '{step.name}' returned {_type_name(returned)}: return a DataFrame of Spark, or "
-            "a dict of them by output queue, or None"
+            f"step '{step.name}' returned {_type_name(returned)}{place}: return a DataFrame of "
+            "Spark, or a dict of them by output queue and by state, or None for nothing at all"
         )
     rows: DataFrame = returned
     if rows.isStreaming != (step.kind == "streaming"):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _GIVE: Final = {
     DELETE: "a boolean: true deletes the row of the key",
     TTL: "a number: seconds until the row is gone",
-    TIMER: "a timestamp: when the row is due",
+    TIMER: "a timestamp (`cast(... as timestamp)`): when the row is due",
 }
 
 

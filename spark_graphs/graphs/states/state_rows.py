@@ -70,6 +70,11 @@ class StateRows:
         with importing():
             from pyspark.sql import functions as f
 
+        if not hasattr(of, "columns") or not hasattr(of, "select"):
+            raise InvalidArgument(
+                f"rows of state '{self.name}': give a DataFrame of Spark with the columns of the "
+                f"key ({', '.join(self._state.key)}), not {type(of).__name__}"
+            )
         lacking = [each for each in self._state.key if each not in of.columns]
         if lacking:
             raise InvalidArgument(
