@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
-from quire.errors import InvalidArgument, StoreNotFound
+from quire.errors import InvalidArgument, StoreCorrupt, StoreNotFound
 
 KNOWN_NAMES: Final = frozenset({"LOCK", "checkpoint", "journal", "data", "ltds", "run"})
 
@@ -34,3 +36,14 @@ def no_store(layout: Layout) -> StoreNotFound:
         f"there is no store at {layout.path}: correct the path, or make a store there (by "
         "quire.open, or `quire create-queue`)"
     )
+
+
+@contextmanager
+def naming_salvage(path: str) -> Iterator[None]:
+    """Have the error of a damaged store say how to get at what is whole of it."""
+    try:
+        yield
+    except StoreCorrupt as error:
+        raise StoreCorrupt(
+            f"{error}; without a copy, `quire salvage {path} NEW` makes a store of what is whole"
+        ) from error

@@ -95,10 +95,12 @@ def open(
     if not share or not isinstance(machine, OsEnv):  # nobody else can reach a simulated disk
         with importing():
             from quire.engine import EmbeddedStore
+            from quire.engine.layout import naming_salvage
 
-        return EmbeddedStore.open(
-            path, env=machine, create=create, background=background, **options
-        )
+        with naming_salvage(path):
+            return EmbeddedStore.open(
+                path, env=machine, create=create, background=background, **options
+            )
     with importing():
         from .remote.ownership.election import Election
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from quire.engine.layout import Layout
+from quire.engine.layout import Layout, naming_salvage
 from quire.env import Env, check_env
 from quire.env.look_env import LookEnv
 from quire.errors import ConnectionLost, QuireError, StoreClosed, StoreLocked
@@ -99,7 +99,8 @@ def _look_at_files(env: Env, path: str, action: Callable[[Store], T]) -> T:
     with importing():
         from quire.engine import EmbeddedStore
 
-    store = EmbeddedStore.open(path, env=LookEnv(env), create=False, background=False)
+    with naming_salvage(path):
+        store = EmbeddedStore.open(path, env=LookEnv(env), create=False, background=False)
     try:
         return action(store)
     finally:

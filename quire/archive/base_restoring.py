@@ -19,31 +19,19 @@ from __future__ import annotations
 import os
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import Final
 
 from quire.archive.objects import check_outside, open_objects
-from quire.engine.checkpoints.built_beside import (
-    make_free,
-    remove_leftovers,
-    remove_tree,
-    sync_name,
-)
+from quire.engine.built_beside import BuiltStore, built_beside
 from quire.engine.checkpoints.store_building import StoreBuilder
-from quire.engine.checkpoints.store_files import errors_of_path
 from quire.engine.layout import Layout
 from quire.engine.records import format as records
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.checkpoint_file import Checkpoint, decode
 from quire.engine.records.local_tail import placed
-from quire.engine.store import EmbeddedStore
-from quire.env import Env, FileLock, check_env, check_file_system
-from quire.env.look_env import LookEnv
-from quire.errors import (
-    ArchiveCorrupt,
-    QuireError,
-    StoreCorrupt,
-)
+from quire.env import Env, check_env
+from quire.errors import ArchiveCorrupt, StoreCorrupt
 from quire.loggers import log_warning, logger
 from quire.moments import Moment
 from quire.rows.open_block import open_block
@@ -87,10 +75,6 @@ def restore(
         check_outside(objects, machine, target.path)
         with reading(objects) as read:
             points = choose(objects, read, number, time)
-            with errors_of_path(target):
-                make_free(machine, target)
-                remove_leftovers(machine, target, RESTORING, "restore")
-            check_file_system(machine, target.parent, network=False)
             progress = report or (lambda done, expected: None)
             *others, last = points  # (BR4)
             for point in others:
@@ -109,43 +93,22 @@ def _restore(
     report: ReportProgress,
 ) -> RestoreReport:
     manifest = point.manifest
-    built = Layout(f"{target.path}{RESTORING}{env.random_u64():016x}")
-    try:
-        with errors_of_path(built):
-            env.make_directory(built.path)
-        lock = env.lock(built.lock, "quire restore")
-        try:
-            base = _BaseRestoring(env, built, point, read, report)
-            base.run(lock)
-            records = RecordRestoring(env, built, lock, point, read)
-            if manifest.history_number:
-                records.run(base.advance)
-            with contradictions(manifest.state.name):
-                state_hash = _verify(env, built, manifest, records.number)
-            if manifest.history_number:
-                records.forget_archive()
-            with errors_of_path(target):
-                env.rename(built.path, target.path)
-        finally:
-            lock.release()
-    except BaseException:
-        with suppress(QuireError, OSError):
-            remove_tree(env, built.path)
-        raise
-    sync_name(env, target, "restore")
+    with built_beside(env, target, RESTORING, "restore") as built:
+        base = _BaseRestoring(built, point, read, report)
+        base.run()
+        records = RecordRestoring(built, point, read)
+        if manifest.history_number:
+            records.run(base.advance)
+        with contradictions(manifest.state.name):
+            state_hash = _verify(built, manifest, records.number)
+        if manifest.history_number:
+            records.forget_archive()
     return RestoreReport(point.info, records.number, records.time_us, state_hash)
 
 
-def _verify(env: Env, built: Layout, manifest: Manifest, number: int) -> str:
-    """Recover the store as an opening would, changing nothing, and read all of it (BR2).
-
-    `number`: of its latest record. Returns the hash of its state.
-    """
-    store = EmbeddedStore.open(built.path, env=LookEnv(env), create=False, background=False)
-    try:
-        report = store.admin.verify()
-    finally:
-        store.abandon("the restored store was verified")
+def _verify(built: BuiltStore, manifest: Manifest, number: int) -> str:
+    """Read all of the store (BR2), up to the record `number`. Returns the hash of its state."""
+    report = built.verify()
     if not report.ok:
         raise ArchiveCorrupt(
             f"backup {manifest.base} gives a store that is damaged: {report.damage[0]}; restore "
@@ -167,15 +130,9 @@ class _BaseRestoring:
     """Builds the store of one base."""
 
     def __init__(
-        self,
-        env: Env,
-        built: Layout,
-        point: RestorePoint,
-        read: ObjectReading,
-        report: ReportProgress,
+        self, built: BuiltStore, point: RestorePoint, read: ObjectReading, report: ReportProgress
     ) -> None:
-        self._env = env
-        self._built = built
+        self._store = built
         self._manifest = manifest = point.manifest
         self._reading = read
         self._report = report
@@ -183,13 +140,13 @@ class _BaseRestoring:
         self._done = 0
         self._expected = manifest.payload_bytes + sum(head.length for head in point.heads)
 
-    def run(self, lock: FileLock) -> None:
+    def run(self) -> None:
         """Build it, durably but for its name."""
         image = self._image()
         prepared = image.document.pop(format.PREPARED, ())
         with contradictions(self._manifest.state.name):
             generation = int(self._manifest.generation, 16) + (OPENINGS_PASSED << 32)
-            builder = StoreBuilder(self._env, self._built, lock, image, generation)
+            builder = StoreBuilder(*self._store, image, generation)
         with closing(builder):
             for stored in self._manifest.files:
                 self._copy_file(stored)
@@ -211,9 +168,9 @@ class _BaseRestoring:
         """Copy a large transaction's file, which is verified as an object and by its trailer."""
         ltds_id = int(stored.name.removeprefix(format.FILES), 16)
         pieces = (data for _, data in self._reading.pieces([stored]))
-        write_file(self._env, self._built, ltds_id, pieces, self.advance)
+        write_file(self._store, ltds_id, pieces, self.advance)
         trailer = int(stored.trailer or "0", 16)
-        check_file(self._env, self._built, ltds_id, self._store_id, trailer)
+        check_file(self._store, ltds_id, self._store_id, trailer)
 
     def _place_blocks(self, builder: StoreBuilder) -> list[int]:
         """Copy all blocks; the addresses of those of prepared transactions."""

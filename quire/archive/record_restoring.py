@@ -10,9 +10,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from contextlib import closing
 
+from quire.engine.built_beside import BuiltStore
 from quire.engine.checkpoints.record_appending import RecordAppender
-from quire.engine.layout import Layout
-from quire.env import Env, FileLock
 from quire.errors import ArchiveCorrupt, StoreCorrupt
 from quire.ltds import LtdsReader, path_of
 
@@ -26,17 +25,8 @@ from .object_reading import ObjectReading, contradictions, damaged
 class RecordRestoring:
     """Appends the records up to one point."""
 
-    def __init__(
-        self,
-        env: Env,
-        built: Layout,
-        lock: FileLock,
-        point: RestorePoint,
-        read: ObjectReading,
-    ) -> None:
-        self._env = env
-        self._built = built
-        self._lock = lock
+    def __init__(self, built: BuiltStore, point: RestorePoint, read: ObjectReading) -> None:
+        self._store = built
         self._point = point
         self._read = read
         self._store_id = int(point.manifest.store_id, 16)
@@ -74,7 +64,7 @@ class RecordRestoring:
             appender.remove_entries(format.CATALOG_ENTRY)
 
     def _appender(self) -> RecordAppender:
-        return RecordAppender(self._env, self._built, self._lock, self._fetch_file)
+        return RecordAppender(*self._store, self._fetch_file)
 
     def _is_beyond(self, number: int, time_us: int) -> bool:
         point = self._point
@@ -84,20 +74,21 @@ class RecordRestoring:
 
     def _fetch_file(self, ltds_id: int, trailer: int) -> int:
         """Copy a large transaction's file, if it is not there; its bytes."""
-        if self._env.exists(path_of(self._built.ltds, ltds_id)):
+        if self._store.env.exists(path_of(self._store.layout.ltds, ltds_id)):
             return 0
         pieces = self._read.all_of(format.file_name(ltds_id))
-        size = write_file(self._env, self._built, ltds_id, pieces, lambda size: None)
-        check_file(self._env, self._built, ltds_id, self._store_id, trailer)
+        size = write_file(self._store, ltds_id, pieces, lambda size: None)
+        check_file(self._store, ltds_id, self._store_id, trailer)
         return size
 
 
 def write_file(
-    env: Env, built: Layout, ltds_id: int, pieces: Iterable[bytes], advance: Callable[[int], None]
+    built: BuiltStore, ltds_id: int, pieces: Iterable[bytes], advance: Callable[[int], None]
 ) -> int:
     """Write a large transaction's file, durably but for its name; its bytes."""
     end = 0
-    with closing(env.open_file(path_of(built.ltds, ltds_id), exclusive=True)) as file:
+    path = path_of(built.layout.ltds, ltds_id)
+    with closing(built.env.open_file(path, exclusive=True)) as file:
         for data in pieces:
             file.write(end, data)
             end += len(data)
@@ -106,11 +97,11 @@ def write_file(
     return end
 
 
-def check_file(env: Env, built: Layout, ltds_id: int, store_id: int, trailer: int) -> None:
+def check_file(built: BuiltStore, ltds_id: int, store_id: int, trailer: int) -> None:
     """Raise ArchiveCorrupt unless a file has the trailer that is named, by its checksum."""
     name = format.file_name(ltds_id)
     try:
-        with LtdsReader(env, built.ltds, ltds_id, store_id) as reader:
+        with LtdsReader(built.env, built.layout.ltds, ltds_id, store_id) as reader:
             found = reader.checksum
     except StoreCorrupt as error:
         raise damaged(name, str(error)) from error

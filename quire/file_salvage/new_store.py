@@ -9,10 +9,10 @@ from typing import Any, Final
 from quire.archive.record_restoring import write_file
 from quire.arguments import Bytes
 from quire.block import Block
+from quire.engine.built_beside import BuiltStore
 from quire.engine.checkpoints.snapshot import image_document
 from quire.engine.checkpoints.store_building import StoreBuilder
 from quire.engine.inspection.verify import read_whole
-from quire.engine.layout import Layout
 from quire.engine.records import format
 from quire.engine.records.block_ref import BlockRef
 from quire.engine.records.checkpoint_file import Checkpoint, IntegerRuns, decode, encode
@@ -25,7 +25,6 @@ from quire.engine.state.durable_state import (
     DurableState,
     QueueConfig,
 )
-from quire.env import Env, FileLock
 from quire.limits import DEFAULT_CAPACITY_BYTES
 from quire.ltds import LtdsReader, path_of
 from quire.ltds.damaged import whole_length
@@ -40,18 +39,18 @@ RECONSTRUCTED: Final = "salvaged-queue-{}"
 class NewStore:
     """One store under construction. `close` it at the end."""
 
-    def __init__(self, env: Env, built: Layout, lock: FileLock, damaged: DamagedStore) -> None:
+    def __init__(self, built: BuiltStore, damaged: DamagedStore) -> None:
         self.state: DurableState = damaged.history.state
         self.used: dict[int, int] = {}  # bytes charged, by queue
         self.known: dict[tuple[int, int], int] = {}  # (kind, address): checksum of what has records
         # Of files of large transactions without a directory: the offsets of blocks with records.
         self.placed_blocks: dict[int, set[int]] = {}
-        self._env, self._built, self._damaged = env, built, damaged
+        self._store, self._env, self._damaged = built, built.env, damaged
         self._ltds: dict[int, str] = {}
         # It must not write into the archive of the store that it is of.
         self.state.catalog.pop(ARCHIVE, None)
         generation = damaged.generation + (OPENINGS_PASSED << 32)
-        self.builder = StoreBuilder(env, built, lock, self._image(IntegerRuns()), generation)
+        self.builder = StoreBuilder(*built, self._image(IntegerRuns()), generation)
 
     def close(self) -> None:
         self.builder.close()
@@ -131,10 +130,10 @@ class NewStore:
         `count` and `checksum`: as its record says; None: there is none. Raises as reading does
         where anything in it is damaged; then there is no copy.
         """
-        env, built, source = self._env, self._built, self._damaged.source
+        env, ltds, source = self._env, self._store.layout.ltds, self._damaged.source
         try:
-            write_file(env, built, ltds_id, self._pieces(ltds_id), lambda size: None)
-            reader = LtdsReader(env, built.ltds, ltds_id, source.geometry.store_id)
+            write_file(self._store, ltds_id, self._pieces(ltds_id), lambda size: None)
+            reader = LtdsReader(env, ltds, ltds_id, source.geometry.store_id)
             try:
                 if count is not None:
                     reader.checked(count, checksum)
@@ -146,7 +145,7 @@ class NewStore:
             return reader
         except BaseException:
             with suppress(FileNotFoundError):
-                remove(env, built.ltds, ltds_id)
+                remove(env, ltds, ltds_id)
             raise
 
     def has_file(self, ltds_id: int) -> bool:

@@ -13,20 +13,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+from contextlib import closing
 
-from quire.engine.checkpoints.built_beside import (
-    make_free,
-    remove_leftovers,
-    remove_tree,
-    sync_name,
-)
-from quire.engine.checkpoints.store_files import errors_of_path
+from quire.engine.built_beside import BuiltStore, built_beside
 from quire.engine.layout import Layout, no_store
-from quire.engine.store import EmbeddedStore
-from quire.env import Env, FileLock, check_file_system
-from quire.env.look_env import LookEnv
-from quire.errors import InvalidArgument, QuireError, StoreCorrupt, StoreLocked
+from quire.env import Env
+from quire.errors import InvalidArgument, StoreCorrupt, StoreLocked
 from quire.file_dump.items import Finding
 
 from .damaged_store import DamagedStore
@@ -43,28 +35,12 @@ def salvage_store(env: Env, damaged: str, path: str) -> SalvageReport:
     """Make the new store. See `quire.salvage`."""
     source, target = (Layout(env.real_path(Layout(each).path)) for each in (damaged, path))
     _check(env, source, target)
-    with errors_of_path(target):
-        make_free(env, target)
-        remove_leftovers(env, target, SALVAGING, "salvage")
-    check_file_system(env, target.parent, network=False)
-    built = Layout(f"{target.path}{SALVAGING}{env.random_u64():016x}")
-    with closing(DamagedStore(env, source)) as store:
-        try:
-            with errors_of_path(built):
-                env.make_directory(built.path)
-            lock = env.lock(built.lock, "quire salvage")
-            try:
-                report = _Salvage(env, built, lock, store).run(target.path)
-                _verify(env, built)
-                with errors_of_path(target):
-                    env.rename(built.path, target.path)
-            finally:
-                lock.release()
-        except BaseException:
-            with suppress(QuireError, OSError):
-                remove_tree(env, built.path)
-            raise
-    sync_name(env, target, "salvage")
+    with (
+        built_beside(env, target, SALVAGING, "salvage") as built,
+        closing(DamagedStore(env, source)) as store,
+    ):
+        report = _Salvage(built, store).run(target.path)
+        _verify(built)
     return report
 
 
@@ -83,13 +59,9 @@ def _check(env: Env, source: Layout, target: Layout) -> None:
         )
 
 
-def _verify(env: Env, built: Layout) -> None:
-    """Recover the new store as an opening would, changing nothing, and read all of it (SX2)."""
-    store = EmbeddedStore.open(built.path, env=LookEnv(env), create=False, background=False)
-    try:
-        report = store.admin.verify()
-    finally:
-        store.abandon("the new store was verified")
+def _verify(built: BuiltStore) -> None:
+    """Read all of the new store (SX2)."""
+    report = built.verify()
     if not report.ok:
         raise StoreCorrupt(
             f"the store that was salvaged contradicts itself: {report.damage[0]}; report this, "
@@ -100,15 +72,15 @@ def _verify(env: Env, built: Layout) -> None:
 class _Salvage:
     """One salvage."""
 
-    def __init__(self, env: Env, built: Layout, lock: FileLock, damaged: DamagedStore) -> None:
-        self._env, self._built, self._lock, self._damaged = env, built, lock, damaged
+    def __init__(self, built: BuiltStore, damaged: DamagedStore) -> None:
+        self._built, self._damaged = built, damaged
 
     def run(self, path: str) -> SalvageReport:
         """Build the new store, durably but for its name."""
         damaged = self._damaged
         for queue_id in damaged.queues_found():
             damaged.history.by_id(queue_id)
-        with closing(NewStore(self._env, self._built, self._lock, damaged)) as new:
+        with closing(NewStore(self._built, damaged)) as new:
             salvaged: list[QueueSalvaged] = []
             lost: list[LostMessages] = []
             ends: dict[int, int] = {}

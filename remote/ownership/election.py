@@ -25,7 +25,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from quire.engine.layout import Layout
+from quire.engine.layout import Layout, naming_salvage
 from quire.engine.options import Options, check_fixed
 from quire.env import Env, check_file_system
 from quire.errors import InvalidArgument, StoreLocked
@@ -122,8 +122,9 @@ class Election:
         with importing():
             from .shared_store import SharedStore  # the engine
 
-        store = SharedStore.open(
-            self.path, env=self._env, create=create, owner=self._owner, **options
-        )
+        with naming_salvage(self.path):
+            store = SharedStore.open(
+                self.path, env=self._env, create=create, owner=self._owner, **options
+            )
         store.share(self._env)
         return store

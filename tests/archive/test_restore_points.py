@@ -22,7 +22,7 @@ from quire.archive.base_restoring import RESTORING
 from quire.archive.limits import ENTRY_HEAD_READ_BYTES
 from quire.archive.objects import Objects, open_objects
 from quire.engine import EmbeddedStore as Store
-from quire.engine.checkpoints.built_beside import remove_tree
+from quire.engine.built_beside import remove_tree
 from quire.engine.layout import Layout
 from quire.errors import BackupNotFound, DiskFull
 from quire.ltds import path_of

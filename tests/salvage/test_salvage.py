@@ -9,6 +9,8 @@ import pytest
 
 from quire.block import Block
 from quire.checksum import checksum
+from quire.engine.built_beside import built_beside
+from quire.engine.layout import Layout
 from quire.engine.pages.data_files import split_address
 from quire.engine.records.block_ref import BlockRef
 from quire.errors import InvalidArgument, QuireError, StoreCorrupt, StoreLocked, StoreNotFound
@@ -16,6 +18,7 @@ from quire.file_dump.source import DumpSource
 from quire.file_salvage.queue_salvage import QueueSalvage
 from quire.file_salvage.report import SalvageReport
 from quire.file_salvage.salvage import salvage
+from quire.file_salvage.store_salvage import SALVAGING
 from quire.file_salvage.unplaced import UnplacedMessages
 from quire.rows.open_block import verified_block
 from quire.testing import SimEnv, SimulatedCrash
@@ -330,6 +333,20 @@ def test_whatever_fails_nothing_is_at_the_path(env: SimEnv) -> None:
                 assert len(jobs(after)) == 7
                 continue
             break
+
+
+def test_the_path_is_taken_meanwhile(env: SimEnv) -> None:
+    """Of two that build a store there at once the second is refused, and leaves nothing."""
+    late = built_beside(env, Layout(NEW), SALVAGING, "salvage")
+    built = late.__enter__()
+    with pytest.raises(StoreLocked, match="another salvage to /disk/new is under way"):
+        salvage(PATH, NEW, env=env)
+    with built_beside(env, Layout(NEW), ".restoring-", "restore") as first:
+        env.make_directory(first.layout.journal)
+    with pytest.raises(InvalidArgument, match="is there already"):
+        late.__exit__(None, None, None)
+    assert sorted(env.list_directory(NEW)) == ["LOCK", "journal"]
+    assert not env.exists(built.layout.path)
 
 
 def test_refusals(env: SimEnv) -> None:

@@ -47,6 +47,19 @@ def test_a_damaged_store_is_salvaged(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["salvage", str(new), str(tmp_path / "again.quire")]) == 0
 
 
+@pytest.mark.parametrize("words", [["get", "orders"], ["serve"], ["verify"]])
+def test_a_damaged_store_says_how_to_salvage_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """Whoever opens it is told the command."""
+    damaged = tmp_path / "shop.quire"
+    quire.open(damaged).close()
+    (damaged / "data" / "0.dat").write_bytes(b"")
+    command, *others = words
+    assert main([command, str(damaged), *others]) == 1
+    assert f"`quire salvage {damaged} NEW`" in capsys.readouterr().err
+
+
 def test_the_commands_of_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
