@@ -145,6 +145,8 @@ _ADVICE = {
 
 # The units of Spark's own options; a bare number is of milliseconds.
 _SECONDS = {"": 0.001, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_SHORT_UNITS = {"millisecond": "ms", "second": "s", "minute": "min", "hour": "h", "day": "d"}
+_WRITTEN_OUT = re.compile(rf"([0-9]+\s*)({'|'.join(_SHORT_UNITS)})s?")
 
 Starts = int | Mapping[str, int] | ByTime
 """EARLIEST, LATEST, a position (or one of these two) for each queue, or times."""
@@ -447,9 +449,14 @@ def quantity_of_bytes(name: str, text: str) -> int:
 
 
 def quantity_of_seconds(name: str, text: str) -> float:
-    """A time such as 500 ms, in seconds; its unit has to be there. Raises InvalidArgument."""
+    """A time such as 500 ms or 2 minutes, in seconds; its unit has to be there.
+
+    Raises InvalidArgument.
+    """
     units = {unit: seconds for unit, seconds in _SECONDS.items() if unit}
-    return _quantity(name, text, units, "500 ms or 2 s")
+    found = _WRITTEN_OUT.fullmatch(text.strip().lower())
+    short = text if found is None else found[1] + _SHORT_UNITS[found[2]]
+    return _quantity(name, short, units, "500 ms or 2 minutes")
 
 
 def _quantity(name: str, text: str, units: Mapping[str, float], example: str) -> float:

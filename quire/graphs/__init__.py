@@ -38,7 +38,7 @@ from .kept_graphs import (
     take_replay,
     tell_awaited,
 )
-from .state_sight import StateSight, rows_by_key, see_state, state_of_step
+from .state_sight import StateSight, rows_by_key, see_state, state_of_step, states_of_step
 
 __all__ = [
     "GraphDefinition",
@@ -72,6 +72,7 @@ __all__ = [
     "set_paused",
     "sources_of",
     "state_of_step",
+    "states_of_step",
     "step_of",
     "step_state_name",
     "subscription_of",

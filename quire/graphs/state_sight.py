@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from quire.definitions.row_schema import words_of
+from quire.definitions.row_schema import word_of_type, words_of
 from quire.errors import InvalidArgument, NotFound
 from quire.keyed import KeyedState, open_state
 from quire.libraries import pa
@@ -17,6 +19,15 @@ from .definition import StepDefinition
 
 if TYPE_CHECKING:
     from quire.interface.store import Store
+
+_EXAMPLES: Final = {
+    "boolean": "true or false",
+    "date": "one as 2026-01-31",
+    "timestamp": "one as 2026-01-31T12:30:00Z, in UTC if no zone is there",
+    "timestamp_ntz": "one as 2026-01-31T12:30:00, without a zone",
+    "binary": "its base64, as rows show it",
+}
+_ZONE: Final = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)$")
 
 
 class StateSight(Struct, frozen=True):
@@ -77,14 +88,24 @@ def rows_by_key(store: Store, name: str, texts: Sequence[str]) -> list[dict[str,
     return found
 
 
+def states_of_step(step: StepDefinition, name: str | None) -> tuple[str, ...]:
+    """Return the state of the name; None: the states of the step, or its tables if it has none.
+
+    Raises InvalidArgument.
+    """
+    if name is None:
+        return step.states or step.tables
+    return (state_of_step(step, name),)
+
+
 def state_of_step(step: StepDefinition, name: str | None) -> str:
-    """Return the state that is meant: the step's only one, or that of the name.
+    """Return the state that is meant: that of the name, or the only one (see `states_of_step`).
 
     Raises InvalidArgument.
     """
     names = (*step.states, *step.tables)
-    if name is None and len(step.states) == 1:
-        return step.states[0]
+    if name is None and len(states_of_step(step, None)) == 1:
+        return states_of_step(step, None)[0]
     if name is None or name not in names:
         raise InvalidArgument(
             f"step '{step.name}' has the states {', '.join(names) or 'none'}: name one of them"
@@ -93,10 +114,18 @@ def state_of_step(step: StepDefinition, name: str | None) -> str:
 
 
 def _value(field: pa.Field, text: str) -> pa.Array:
+    """Return the value of a key that a text says, as the rows of states show it."""
+    types = pa.types
     try:
-        return pa.array([text]).cast(field.type)
-    except pa.ArrowException as error:
+        if types.is_binary(field.type):
+            return pa.array([base64.b64decode(text, validate=True)], field.type)
+        value = pa.array([text])
+        if types.is_timestamp(field.type) and field.type.tz and not _ZONE.search(text):
+            value = value.cast(pa.timestamp("us"))
+        return value.cast(field.type)
+    except (pa.ArrowException, ValueError) as error:
+        word = word_of_type(field.type)
         raise InvalidArgument(
-            f"{text!r:.100} is no {field.type}, which the column {field.name!r} of the key has: "
-            f"{error}"
+            f"{text!r:.100} is no {word}, which the column {field.name!r} of the key is: give "
+            f"{_EXAMPLES.get(word, 'a whole number that the type holds')}"
         ) from error

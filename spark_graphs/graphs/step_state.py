@@ -11,7 +11,7 @@ from quire.callbacks import check_function
 from quire.definitions.row_schema import schema_of_words
 from quire.errors import InvalidArgument
 from quire.keyed.row_arguments import check_keyed_name, definition_of
-from quire.moments import Duration
+from quire.moments import Duration, seconds_of
 from quire.spark_graphs.options import quantity_of_seconds
 
 DELETE: Final = "_delete"
@@ -57,7 +57,7 @@ def keyed(
     ttl: Duration | None = None,
     on_timer: Callable[..., Any] | None = None,
     event_time: str | None = None,
-    delay: float | str = 0.0,
+    delay: Duration | str = 0.0,
 ) -> StepState:
     """Describe a keyed state for `Graph.step(state=...)`: rows by key, which the step remembers.
 
@@ -69,8 +69,8 @@ def keyed(
     `on_timer`: a function that is called for rows whose timers, of their column `_timer`, are due:
     as the step's function, with a DataFrame of these rows in the place of the inputs
     (docs/state.md). They are due by the clock; with `event_time`, an expression in SQL of the
-    columns of each input, as soon as the latest time of every input is `delay` (seconds, or a str
-    as "10 min") beyond. Raises InvalidArgument.
+    columns of each input, as soon as the latest time of every input is `delay` (seconds, a
+    timedelta, or a str as "10 minutes") beyond. Raises InvalidArgument.
     """
     found = definition_of(check_keyed_name(name), key, schema, ttl)
     own = [each for each in schema_of_words(found.schema).names if each in OWN_COLUMNS]
@@ -89,6 +89,12 @@ def keyed(
         raise InvalidArgument(
             f"state '{name}': event_time {event_time!r:.100}: give an expression in SQL, as 'time'"
         )
+    delay_us = _micros(name, delay)
+    if delay_us and event_time is None:
+        raise InvalidArgument(
+            f"state '{name}': `delay` is how late messages may come, in event time: give "
+            "`event_time`, too, or set the timers later"
+        )
     return StepState(
         name,
         found.schema,
@@ -96,17 +102,19 @@ def keyed(
         found.ttl_us,
         on_timer=on_timer,
         event_time=event_time,
-        delay_us=_micros(name, delay),
+        delay_us=delay_us,
     )
 
 
 def _micros(name: str, delay: object) -> int:
-    if isinstance(delay, str):
-        return int(quantity_of_seconds("delay", delay) * 1e6)
-    if isinstance(delay, (int, float)) and not isinstance(delay, bool) and 0 <= delay < 1e9:
-        return int(delay * 1e6)
+    seconds = seconds_of(delay)
+    if isinstance(seconds, str):
+        return int(quantity_of_seconds("delay", seconds) * 1e6)
+    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 <= seconds < 1e9:
+        return int(seconds * 1e6)
     raise InvalidArgument(
-        f"state '{name}': delay {delay!r:.100}: give seconds, or a str as \"10 min\""
+        f"state '{name}': delay {delay!r:.100}: give seconds, a timedelta, or a str as "
+        '"10 minutes"'
     )
 
 

@@ -9,7 +9,14 @@ import pytest
 from quire.errors import InvalidArgument
 from quire.ltds import Compression
 from quire.spark_graphs import options as options_module
-from quire.spark_graphs.options import EARLIEST, LATEST, Side, read_options, write_options
+from quire.spark_graphs.options import (
+    EARLIEST,
+    LATEST,
+    Side,
+    quantity_of_seconds,
+    read_options,
+    write_options,
+)
 from tests.source_tree import ROOT
 
 BASE = {"path": "/store", "queue": "orders"}
@@ -143,6 +150,28 @@ def test_limits_have_the_names_of_the_kafka_connector() -> None:
     for text, size in (("100", 100), ("2kb", 2048), ("1 G", 1 << 30)):
         options = {**BASE, "maxBytesPerTrigger": text}
         assert read_options(options, streaming=True).max_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("7 milliseconds", 0.007),
+        ("1 second", 1),
+        ("2minutes", 120),
+        ("1 Hour", 3600),
+        ("2 d", 172800),
+    ],
+)
+def test_units_of_a_time_may_be_written_out(text: str, seconds: float) -> None:
+    """As Spark has them in a watermark."""
+    assert quantity_of_seconds("delay", text) == seconds
+
+
+@pytest.mark.parametrize("text", ["2 months", "minutes", "0 s", "5", "1 hour 5 minutes"])
+def test_times_that_are_none(text: str) -> None:
+    """They are told as they were given, with the units that there are."""
+    with pytest.raises(InvalidArgument, match=f"'{text}'; give a number from 1 on.* ms, s, m, min"):
+        quantity_of_seconds("delay", text)
 
 
 def test_a_pattern_leaves_the_queues_to_the_store() -> None:

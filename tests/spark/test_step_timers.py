@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -256,7 +256,12 @@ def test_timers_that_are_refused(graph: Graph, store: Any) -> None:
     with pytest.raises(InvalidArgument, match="on_timer"):
         keyed("a", "id", "id bigint", event_time="time")
     with pytest.raises(InvalidArgument, match="delay"):
-        keyed("a", "id", "id bigint", on_timer=none, delay="soon")
+        keyed("a", "id", "id bigint", on_timer=none, event_time="time", delay="soon")
+    with pytest.raises(InvalidArgument, match="give `event_time`, too"):
+        keyed("a", "id", "id bigint", on_timer=none, delay="5 min")
+    for delay in ("90 minutes", "5400s", timedelta(minutes=90), 5400):
+        timed = keyed("a", "id", "id bigint", on_timer=none, event_time="time", delay=delay)
+        assert timed.delay_us == 5_400_000_000
     with pytest.raises(InvalidArgument, match="_timer"):
         keyed("a", "id", "id bigint, _timer timestamp")
     graph.queue("in")

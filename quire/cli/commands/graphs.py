@@ -115,12 +115,19 @@ def _reset(options: argparse.Namespace) -> int:
 
 def _state(options: argparse.Namespace) -> int:
     with importing():
-        from quire.graphs import load_graph, rows_by_key, see_state, state_of_step, step_of
+        from quire.graphs import (
+            load_graph,
+            rows_by_key,
+            see_state,
+            state_of_step,
+            states_of_step,
+            step_of,
+        )
 
     with opened(options) as store:
         step = step_of(load_graph(store, options.graph), options.step)
         if not options.key:
-            names = step.states if options.name is None else (state_of_step(step, options.name),)
+            names = states_of_step(step, options.name)
             _print_states(options, [see_state(store, name) for name in names])
             return ExitStatus.DONE
         rows = rows_by_key(store, state_of_step(step, options.name), options.key)
@@ -276,7 +283,10 @@ COMMANDS: Final = (
         (
             _GRAPH,
             _STEP,
-            argument("key", nargs="*", metavar="KEY", help="a value for each column of the key"),
+            argument(
+                "key", nargs="*", metavar="KEY",
+                help="a value for each column of the key, as rows show it: binary in base64",
+            ),
             argument("--name", metavar="STATE", help="where the step has several, or of a table"),
             JSON,
         ),
