@@ -166,7 +166,7 @@ class StoreLife:
     def close(self) -> None:
         if self._closed is None:
             self._closed = "the store was closed: open it again"
-            self._let_go()
+            self._close_parts()
 
     def let_go_failed(self) -> None:
         """Let go of the store, which has failed, for another process to recover it.
@@ -184,13 +184,13 @@ class StoreLife:
         )
         self._opened.ownership.env.lose(self._closed)
         with contextlib.suppress(QuireError, OSError):  # it has failed, and says so
-            self._let_go()
+            self._close_parts()
 
-    def _let_go(self) -> None:
+    def _close_parts(self) -> None:
         with contextlib.ExitStack() as steps:  # from the last to the first, whatever one raises
             for step in (
                 self._lock.release,
-                self._let_go_of_files,
+                self._close_files,
                 self._save,
                 self._tell_last_start,
                 lambda: allow_reentry(self._types.stop_all),  # the program's code
@@ -246,7 +246,7 @@ class StoreLife:
                 self._checkpointer.run()
         opened.places.sweep()
 
-    def _let_go_of_files(self) -> None:
+    def _close_files(self) -> None:
         # A checkpoint, or a put's write, that is under way ends while the store is ours.
         with self._checkpointer.paused():
             self._context.sequencer.exclusive(self._opened.close)

@@ -566,7 +566,7 @@ def _new_queue(item: object, files: int | None) -> NewQueue:
 
 def check_making(options: Mapping[str, object]) -> dict[str, Any]:
     """Options of `create_queue` besides the name, checked: limits and properties."""
-    checked, left = _known(options, MADE_WITH)
+    checked, left = _split_options(options, MADE_WITH)
     return checked | check_properties(left)
 
 
@@ -574,11 +574,11 @@ def check_changes(changes: object) -> dict[str, Any]:
     """Check the changes of `alter_queue`: limits and properties, those that change."""
     if not isinstance(changes, Mapping):
         raise InvalidArgument(f"changes {changes!r:.100}: give a mapping of names to values")
-    checked, left = _known(changes, _LIMITS)
+    checked, left = _split_options(changes, _LIMITS)
     return checked | check_properties(left, _LIMITS, _FIXED)
 
 
-def _known(
+def _split_options(
     options: Mapping[str, object], names: Iterable[str]
 ) -> tuple[dict[str, Any], dict[str, object]]:
     """Those of these names, checked; the others."""

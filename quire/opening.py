@@ -344,10 +344,10 @@ def _serve(serving: _Serving, opened: Store, end: SignalFlag) -> None:
     if goes_on and ports is not None:
         has_failed = not _relay_to_others(env, path, ports, end, say, grace)
     if has_failed:
-        raise _let_go(path)
+        raise _failed_store(path)
 
 
-def _let_go(path: str) -> StoreFailed:
+def _failed_store(path: str) -> StoreFailed:
     """Return the error of a server whose store has failed."""
     return StoreFailed(
         f"a write or sync of {path} failed, or its directory was moved or removed: the store is let"

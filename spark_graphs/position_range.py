@@ -138,7 +138,7 @@ def lease(
         found = found or infos(store, ranges)
         requests = []
         for queue, (begin, end) in ranges.items():
-            there = _there(found[queue], begin, end, created_us.get(queue), whole, advice)
+            there = _leasable(found[queue], begin, end, created_us.get(queue), whole, advice)
             if there is not None:
                 requests.append((queue, *there))
         if not requests:
@@ -159,7 +159,7 @@ def lease(
     raise made_again(queue)
 
 
-def _there(
+def _leasable(
     queue: QueueInfo, begin: int, end: int, created_us: int | None, whole: bool, advice: str
 ) -> tuple[int, int] | None:
     """The range to lease, if there may be anything in it (YR1, YR2)."""

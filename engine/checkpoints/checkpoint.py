@@ -128,7 +128,7 @@ class Checkpointer:
                 self._places.hand_back()
             raise
         self._switch(snapshot, mover)
-        self._let_go(snapshot.unshipped)
+        self._free_unshipped(snapshot.unshipped)
         self._places.hand_back()
         self.last_lsn = snapshot.lsn
         self.count += 1
@@ -149,7 +149,7 @@ class Checkpointer:
             return snapshot.restart_lsn
         return min(snapshot.restart_lsn, snapshot.unshipped.position.lsn)
 
-    def _let_go(self, unshipped: UnshippedSnapshot | None) -> None:
+    def _free_unshipped(self, unshipped: UnshippedSnapshot | None) -> None:
         """Free what the checkpoint lets go of unshipped (US4)."""
         if unshipped is None or not unshipped.lets_go:
             return
@@ -244,7 +244,7 @@ class Checkpointer:
         ]
         size = queue.queue.block_bytes
         plan: list[BlockRef | MovedBlock] = []
-        ways = groupby(mover.pace.over(refs), lambda ref: self._way(queue, ref))
+        ways = groupby(mover.pace.over(refs), lambda ref: self._block_move(queue, ref))
         for way, some in ways:
             if way == _STAYS:
                 plan += [reorganisation.move(queue, ref) for ref in some]
@@ -253,7 +253,7 @@ class Checkpointer:
             plan += [placed for run in runs for placed in mover.move(run, size)]
         return plan
 
-    def _way(self, queue: QueueSnapshot, ref: BlockRef) -> str:
+    def _block_move(self, queue: QueueSnapshot, ref: BlockRef) -> str:
         """Return what becomes of a record's block; a partly read one is not merged with others."""
         if ref.kind != format.INLINE or not self._unread(queue, ref):
             return _STAYS

@@ -66,7 +66,7 @@ from quire.limits import CHECKPOINT_ATTEMPTS_BYTES, COMMIT_BYTES, MESSAGE_OVERHE
 
 from .adoptions import Adoptions
 from .commit_plan import CommitPlan
-from .memory_section import Volatile, apart
+from .memory_section import Volatile, split_rows
 from .pending_sections import (
     DecidesSection,
     HeldSection,
@@ -159,7 +159,7 @@ class Committer:
         if plan.skipped:
             change.reads = [*taken, *plan.skipped]
         reads = change.reads
-        if state.apart or seeks is not None or plan.values is not None:
+        if state.special or seeks is not None or plan.values is not None:
             seeks = self._add_sections(plan, change)
         if (
             seeks is None
@@ -246,7 +246,7 @@ class Committer:
 
     def _keep_own(self, note: Callable[[list[N]], Section], rows: Sequence[N]) -> list[N]:
         """Note rows of volatile queues in memory; return the others."""
-        own, recorded = apart(rows, self._state.volatile)
+        own, recorded = split_rows(rows, self._state.volatile)
         if own:
             self._state.memory.commit(FoldedCommit(sections=(note(own),)), 0)
         return recorded
@@ -282,12 +282,12 @@ class Committer:
         progress: Sequence[SequenceProgress] = ()
         if plan.xid:
             change.check_not_volatile()
-        elif state.apart:
+        elif state.special:
             progress = self.sequence_progress(change.reads)
             if state.listened:
                 look_before(self._reader, state.listened, change.reads)
             if state.volatile:
-                own, progress = apart(progress, state.volatile)
+                own, progress = split_rows(progress, state.volatile)
                 seeks = change.split_volatile(self._volatile, seeks, own)
         numbers = PendingSection(SequenceNumbers(progress)) if progress else None
         change.pending = [each for each in (numbers, seeks, plan.values) if each is not None]

@@ -98,7 +98,7 @@ class Definition(Struct, eq=False):
 
     def place(self) -> None:
         self.changes = self.prepare()
-        recorded, temporary = self._apart()
+        recorded, temporary = self._recorded_and_temporary()
         pack(self.state.temporary, temporary)  # raises where there are too many
         body = pack(self.state.durable, recorded)
         self.record = pack_record(CATALOG, 0, body)
@@ -121,13 +121,13 @@ class Definition(Struct, eq=False):
         growth, self.growth = self.growth, 0
         self.state.coming.bytes -= growth
 
-    def _apart(self) -> tuple[list[CatalogChange], list[CatalogChange]]:
+    def _recorded_and_temporary(self) -> tuple[list[CatalogChange], list[CatalogChange]]:
         """Return the changes to record, and the temporary ones."""
         recorded = [made for made in self.changes if made.key < TEMPORARY_IDS]
         return recorded, [made for made in self.changes if made.key >= TEMPORARY_IDS]
 
     def apply(self, address: int) -> None:
-        self.state.define(*self._apart())
+        self.state.define(*self._recorded_and_temporary())
         self._count_no_more()
         self.done()
 

@@ -205,7 +205,7 @@ class Listening:
                 queue.recent_removals = RecentRemovals(queue.subscriptions.values(), now, returns)
             if not queue.dropped:
                 self._state.listened[queue.queue_id] = queue
-                self._state.look_apart()
+                self._state.collect_special()
             return queue.recent_removals
 
     def end_unused(self) -> None:
@@ -221,7 +221,7 @@ class Listening:
     def _end(self, queue: Queue) -> None:
         with queue.lock:
             self._state.listened.pop(queue.queue_id, None)
-            self._state.look_apart()
+            self._state.collect_special()
             recent_removals, queue.recent_removals = queue.recent_removals, None
             if recent_removals is not None:
                 for subscription in queue.subscriptions.values():
@@ -352,12 +352,12 @@ class Listening:
     def _kept_and_left(self, queue: Queue, start: int, end: int) -> Iterator[ListenedPiece]:
         """All messages of [start, end): as they are kept, as they have left, or missed."""
         for position, count, part, is_kept in self._kept(queue, start, end):
-            yield from self._left(queue, start, position)
+            yield from self._removed_pieces(queue, start, position)
             yield position, count, part, is_kept
             start = position + count
-        yield from self._left(queue, start, end)
+        yield from self._removed_pieces(queue, start, end)
 
-    def _left(self, queue: Queue, start: int, end: int) -> Iterator[ListenedPiece]:
+    def _removed_pieces(self, queue: Queue, start: int, end: int) -> Iterator[ListenedPiece]:
         """Yield the parts and gaps of messages that are not kept any more (HR2)."""
         if start >= end:
             return

@@ -50,7 +50,7 @@ class Volatile:
         return max(now_us(), self.state.last_time_us)
 
 
-def apart(rows: Sequence[Row], queues: Container[int]) -> tuple[list[Row], list[Row]]:
+def split_rows(rows: Sequence[Row], queues: Container[int]) -> tuple[list[Row], list[Row]]:
     """The rows that are of these queues, and those that are not."""
     own = [row for row in rows if row[0] in queues]
     return own, [row for row in rows if row[0] not in queues] if len(own) < len(rows) else []

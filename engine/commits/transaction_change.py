@@ -24,7 +24,7 @@ from quire.journal import WholeRecord
 from quire.limits import CHECKPOINT_ENTRY_BYTES
 
 from .commit_plan import CommitPlan
-from .memory_section import MemorySection, Volatile, apart
+from .memory_section import MemorySection, Volatile, split_rows
 from .pending_sections import MovesSection, PendingSection
 from .queue_writes import QueueWrites
 
@@ -74,7 +74,7 @@ class TransactionChange:
         """
         queues = volatile.state.volatile
         put = [part for part in self.written if part.queue.queue_id in queues]
-        read, others = apart(self.reads, queues)
+        read, others = split_rows(self.reads, queues)
         moved = None
         if seeks is not None:
             seeks, moved = seeks.split(queues)

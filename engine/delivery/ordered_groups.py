@@ -335,7 +335,7 @@ class Groups:
     ) -> None:
         if group.holder is None and not self._is_shared(number):
             holder = self._holders[taker] = self._holders.get(taker) or _Holder(taker)
-            self._hand(group, holder)
+            self._set_holder(group, holder)
         if self.paces is not None:
             self.paces.start(number, stands)
         group.held += 1
@@ -368,7 +368,7 @@ class Groups:
             self.held[position] = -number
             self._show(group, number)
             return
-        self._hand(group, _NOBODY)
+        self._set_holder(group, _NOBODY)
         group.hide()
 
     def let_go(self, position: int, code: int = -1) -> bool:
@@ -385,14 +385,14 @@ class Groups:
         group = self._group(number)
         group.held -= is_held
         if not group.held and not self._is_shared(number):
-            self._hand(group, None)
+            self._set_holder(group, None)
             group.hide()  # from its reader
         if code < 0:
             return self._show(group, number)
         self._shown.note(position, number)  # it may stand there still: so it is no message without
         return self._add(group, number, code)
 
-    def _hand(self, group: _MessageGroup, holder: _Holder | None) -> None:
+    def _set_holder(self, group: _MessageGroup, holder: _Holder | None) -> None:
         before, group.holder = group.holder, holder
         if holder is not None:
             holder.groups += 1

@@ -216,7 +216,7 @@ class Selection:
                 alone[:] = False
             self._standing.learn(positions[alone], ranks[alone])
             for row in _rows(ready & ~alone, positions, ranks, groups):
-                self._stand(*row)
+                self._make_ready(*row)
         self.unknown.remove(start, end)
         self._drop_read(done)
 
@@ -260,11 +260,11 @@ class Selection:
         for position, rank, group in rows:
             if self.where.of(position) == WAITING:  # else it has its place there, and no other
                 is_any = True
-                self._stand(position, rank, group)
+                self._make_ready(position, rank, group)
                 self.where.move(position, position + 1, TRANSITIONS[Event.DUE][AVAILABLE])
         return is_any
 
-    def _stand(self, position: int, rank: int, group: int) -> None:
+    def _make_ready(self, position: int, rank: int, group: int) -> None:
         """It is ready to be taken, as soon as its group lets it."""
         if self.groups is None:
             self._standing.add(code_of(position, rank))
@@ -304,7 +304,7 @@ class Selection:
                 self.where.move(position, position + 1, TRANSITIONS[Event.DUE][WAITING])
                 self._let_through(sequences.arrive(position, rank, group, clock_us))
             else:
-                self._stand(position, rank, group)
+                self._make_ready(position, rank, group)
                 self.where.move(position, position + 1, TRANSITIONS[Event.DUE][AVAILABLE])
         if sequences is not None and not self.is_behind(end):  # else it may be there
             is_any |= self._let_through(sequences.overdue(clock_us))
@@ -520,7 +520,7 @@ class Selection:
     def spend(self, start: int, end: int, event: Event) -> None:
         """[start, end), in flight until now, or coming later, is spent: its groups go on."""
         self.where.move(start, min(end, self.known), TRANSITIONS[event][SPENT])
-        self._let_go(start, end)
+        self._forget_range(start, end)
 
     def take_gone(self, start: int, end: int, *, is_expired: bool) -> None:
         """[start, end), which has expired or is spent, is in flight now."""
@@ -545,11 +545,11 @@ class Selection:
         if self.sequences is not None:
             self.sequences.forget(start, end)
         self._passed += end - start - len(self._out)
-        is_any = self._let_go(start, end)
+        is_any = self._forget_range(start, end)
         self._passed += len(self._out)
         return is_any
 
-    def _let_go(self, start: int, end: int) -> bool:
+    def _forget_range(self, start: int, end: int) -> bool:
         """Nothing is kept of [start, end); whether anything else became available by that."""
         for position in held_between(self._out, start, end):
             del self._out[position]

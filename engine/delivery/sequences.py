@@ -102,12 +102,12 @@ class Sequences:
         if link == NO_SEQUENCE:
             return [(position, position << SEQUENCE_STEP_BITS, group)]
         number, sender = number_of(link)
-        known = self._of(sender)
+        known = self._next_of(sender)
         expected = known >> SEQUENCE_RANK_BITS if known else 1
         if number < expected and known:
             return [(position, position << SEQUENCE_STEP_BITS, group)]
         if number <= expected:
-            shown = [self._pass(position, sender, number, known & SEQUENCE_RANKS, group)]
+            shown = [self._rank_behind(position, sender, number, known & SEQUENCE_RANKS, group)]
             self._follow(sender, shown)
             return shown
         waiting = self._waiting.get(sender)
@@ -122,11 +122,11 @@ class Sequences:
         heappush(waiting, code << SENDER_BITS | group)
         if len(waiting) <= self._most:
             return []
-        return self._let_go(sender, 1)
+        return self._release_lowest(sender, 1)
 
     def note_number(self, sender: int, number: int) -> list[tuple[int, int, int]]:
         """All of a sender below this number is read; what is let through by that."""
-        known = self._of(sender)
+        known = self._next_of(sender)
         if number > known >> SEQUENCE_RANK_BITS:
             self._know(sender, number, known & SEQUENCE_RANKS)
         shown: list[tuple[int, int, int]] = []
@@ -142,7 +142,7 @@ class Sequences:
             over = [code for code in waiting if _due_of(code) <= now_us]
             if over:
                 last = max(over)
-                shown += self._let_go(sender, sum(code <= last for code in waiting))
+                shown += self._release_lowest(sender, sum(code <= last for code in waiting))
                 waiting = self._waiting.get(sender, [])
             if waiting:
                 heappush(self._due, (min(map(_due_of, waiting)), sender))
@@ -165,7 +165,7 @@ class Sequences:
 
     # Letting through
 
-    def _pass(
+    def _rank_behind(
         self, position: int, sender: int, number: int, before: int, group: int
     ) -> tuple[int, int, int]:
         """Behind the rank of the one before it."""
@@ -179,33 +179,35 @@ class Sequences:
         """Let those through that have waited for nothing else."""
         waiting = self._waiting.get(sender)
         while waiting:
-            known = self._of(sender)
+            known = self._next_of(sender)
             number, position, group = _split(waiting[0])
             if number > known >> SEQUENCE_RANK_BITS:
                 return
             heappop(waiting)
             if number == known >> SEQUENCE_RANK_BITS:
-                shown.append(self._pass(position, sender, number, known & SEQUENCE_RANKS, group))
+                shown.append(
+                    self._rank_behind(position, sender, number, known & SEQUENCE_RANKS, group)
+                )
             else:  # it comes again
                 shown.append((position, position << SEQUENCE_STEP_BITS, group))
         if waiting is not None:
             del self._waiting[sender]
 
-    def _let_go(self, sender: int, count: int) -> list[tuple[int, int, int]]:
+    def _release_lowest(self, sender: int, count: int) -> list[tuple[int, int, int]]:
         """So many of the lowest numbers that wait, whatever is missing."""
         shown: list[tuple[int, int, int]] = []
         while len(shown) < count:
-            known = self._of(sender)
+            known = self._next_of(sender)
             number, position, group = _split(heappop(self._waiting[sender]))
             self.gaps[position] = number - (known >> SEQUENCE_RANK_BITS) if known else UNKNOWN
             self.missed += 1
-            shown.append(self._pass(position, sender, number, known & SEQUENCE_RANKS, group))
+            shown.append(self._rank_behind(position, sender, number, known & SEQUENCE_RANKS, group))
             self._follow(sender, shown)
         return shown
 
     # Who is known (SQ3)
 
-    def _of(self, sender: int) -> int:
+    def _next_of(self, sender: int) -> int:
         known = self._known.get(sender)
         if known is None:
             known = self._older.get(sender)
@@ -240,7 +242,7 @@ class Sequences:
         By the clock that nobody sets; 0: it does not wait.
         """
         _, sender = number_of(link)
-        known = self._of(sender)
+        known = self._next_of(sender)
         dues = [
             _due_of(code) for code in self._waiting.get(sender, ()) if _split(code)[1] == position
         ]

@@ -123,7 +123,7 @@ class EngineState:
         self.volatile: dict[int, Queue] = {}  # queues of whose messages no record tells
         self.numbered: dict[int, Queue] = {}  # those in an order by sequence
         self.listened: dict[int, Queue] = {}  # those of which somebody hears what is read
-        self.apart: dict[int, Queue] = {}  # those of any of these
+        self.special: dict[int, Queue] = {}  # those of any of these
         self.ruled: set[Queue] = set()  # those from which messages go by themselves
         # Versions of commits that are placed and not yet applied, by what they hold.
         self.placed: dict[str | tuple[int, str], int] = {}
@@ -305,19 +305,19 @@ class EngineState:
             self.numbered.pop(queue_id, None)
             self.listened.pop(queue_id, None)
         else:
-            self._set_apart(queue)
-        self.look_apart()
+            self._note_kinds(queue)
+        self.collect_special()
         if queue is not None and queue.has_rules:
             self.ruled.add(queue)
         elif self.ruled:
             self.ruled = {q for q in self.ruled if q is not queue and not q.dropped}
 
-    def look_apart(self) -> None:
+    def collect_special(self) -> None:
         """Collect the queues of the three special kinds anew (between commits)."""
-        self.apart = self.volatile | self.numbered | self.listened
+        self.special = self.volatile | self.numbered | self.listened
 
-    def _set_apart(self, queue: Queue) -> None:
-        """Its commits have more to say, or do not any more."""
+    def _note_kinds(self, queue: Queue) -> None:
+        """Note a queue of a kind that gives commits more to do, or take note that it is none."""
         if queue.is_volatile:
             self.volatile[queue.queue_id] = queue
         if by_sequence(queue.config.properties.order):
@@ -356,8 +356,8 @@ class EngineState:
         self._next_id, self.last_time_us = self.durable.next_id, self.durable.last_time_us
         self.temporary.next_id = VOLATILE_IDS + first_of(opening) + 1
         for queue in self.queues.values():
-            self._set_apart(queue)
-        self.look_apart()
+            self._note_kinds(queue)
+        self.collect_special()
         for volatile in self.volatile.values():
             volatile.begin_at(first_of(opening))
         self.ruled = {q for q in self.queues.values() if q.has_rules}

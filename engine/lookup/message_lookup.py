@@ -90,11 +90,11 @@ class MessageLookup:
                 by_header = _is_known_by_header(queue, subscription)
             if by_header:
                 self._delivery.advance(queue, subscription)
-                self._try(asking._replace(by_header=True), passed)
+                self._take_available(asking._replace(by_header=True), passed)
                 if runs:
                     return runs
             due = self._delivery.look(queue, subscription)
-            is_gone, held = self._try(asking, passed)
+            is_gone, held = self._take_available(asking, passed)
             if held is not None and self._holder(subscription, held) == asking.transaction_id:
                 return self._of_kept(asking, held)
             left = deadline - self._env.monotonic()
@@ -109,7 +109,7 @@ class MessageLookup:
                     due = min(due, subscription.start_due_in())
                 self._wait(asking, held, seen, min(left, due))
 
-    def _try(self, asking: Asking, passed: Passed | None) -> ChoiceOutcome:
+    def _take_available(self, asking: Asking, passed: Passed | None) -> ChoiceOutcome:
         """Take what may be taken now."""
         queue, subscription = asking.request.queue, asking.request.subscription
         taker, runs = asking.request.taker, asking.request.runs
@@ -134,7 +134,7 @@ class MessageLookup:
                     for each in found:
                         self._take(asking, each)
                 if by_id and not runs:  # before who has it gives it back
-                    held = self._held(subscription, found)
+                    held = self._in_flight_position(subscription, found)
             if runs:
                 if asking.purpose is Purpose.DELIVER:
                     self._delivery.hand_out(asking.request)
@@ -170,7 +170,7 @@ class MessageLookup:
         """Take a message that its own transaction keeps (KP1). Raises TransactionError."""
         request = asking.request
         if not asking.kept.keeps(request.subscription, position):
-            raise _own(request.queue, asking)
+            raise _held_by_itself(request.queue, asking)
         asking.kept.take(request.subscription, position)
         with request.queue.lock:
             deliveries = request.subscription.deliveries(position)
@@ -179,7 +179,7 @@ class MessageLookup:
             self._delivery.hand_out(request)
         return request.runs
 
-    def _held(self, subscription: Subscription, found: list[Candidate]) -> int | None:
+    def _in_flight_position(self, subscription: Subscription, found: list[Candidate]) -> int | None:
         """The position of the one message that is there, but not to be had, if it is in flight."""
         for each in found:
             if subscription.is_in_flight(each.position):
@@ -250,7 +250,7 @@ class MessageLookup:
                 self._wait_for_change(request, seen, left)
 
 
-def _own(queue: Queue, asking: Asking) -> TransactionError:
+def _held_by_itself(queue: Queue, asking: Asking) -> TransactionError:
     """For one who would wait for its own end (FM2)."""
     return TransactionError(
         f"this transaction ({asking.transaction_id}) has got message {asking.choice.message_id} of "

@@ -81,7 +81,7 @@ class QueueView:
                 queue.releases.views.remove(self)
                 for each in queue.subscriptions.values():
                     each.await_end(-1)
-        self._let_go()
+        self._unpin_all()
 
     def page(self, choice: Choice, most: int, after: int | None) -> list[Delivered]:
         """Up to `most` messages for which it holds, behind the one with this id, in commit order.
@@ -156,9 +156,9 @@ class QueueView:
                 self._is_sorted = True
             index = max(bisect_right(self._released, start, key=_position) - 1, 0)
             near = self._released[index : index + POINTERS_AT_ONCE]
-            pointers = _following([*found, *_within(near, start, end)], start)
+            pointers = _following([*found, *_pointers_within(near, start, end)], start)
             if not pointers:  # a checkpoint has made one of several, some of which are released
-                pointers = _following(_within(self._released, start, end), start)
+                pointers = _following(_pointers_within(self._released, start, end), start)
             is_lost = self._is_lost
         if is_lost or not pointers:
             raise PositionLost(
@@ -199,9 +199,9 @@ class QueueView:
 
     def _lose(self) -> None:
         self._is_lost = True
-        self._let_go()
+        self._unpin_all()
 
-    def _let_go(self) -> None:
+    def _unpin_all(self) -> None:
         self._memory.clear()
         while self._released:
             ref = self._released.pop()
@@ -216,7 +216,7 @@ def _check_there(queue: Queue) -> None:
         raise QueueNotFound(f"queue {queue.name!r} was dropped")
 
 
-def _within(refs: Iterable[BlockRef], start: int, end: int) -> Iterator[Pointer]:
+def _pointers_within(refs: Iterable[BlockRef], start: int, end: int) -> Iterator[Pointer]:
     """Yield pointers to the parts of the blocks that lie in [start, end)."""
     for ref in refs:
         first, stop = max(start - ref.position, 0), min(end - ref.position, ref.count)

@@ -82,14 +82,14 @@ class Sealing(NamedTuple):
 class QueueLog:
     """The records of a queue that are not sealed, in their order. Covered by the queue's lock."""
 
-    __slots__ = ("_apart", "_commits", "_number", "_rolled_back", "entries", "opened", "sealing")
+    __slots__ = ("_commits", "_number", "_rolled_back", "_spills", "entries", "opened", "sealing")
 
     def __init__(self) -> None:
         self.entries: list[QueueLogEntry] = []
         self.opened: dict[int, tuple[int, int]] = {}  # by transaction, as a QueueLogPlace
         self.sealing = False  # a checkpoint has looked at the entries
         self._commits = bytearray()
-        self._apart: dict[int, int] = {}  # open transactions with messages here (QL3), in records
+        self._spills: dict[int, int] = {}  # open transactions with messages here (QL3), in records
         self._number = 0
         self._rolled_back = 0
 
@@ -101,7 +101,7 @@ class QueueLog:
     def spilled(self, transaction_id: int, position: int, parts: Iterable[Part]) -> None:
         """Messages left the write buffer before their transaction's end."""
         for part in parts:
-            self._apart[transaction_id] = self._apart.get(transaction_id, 0) + 1
+            self._spills[transaction_id] = self._spills.get(transaction_id, 0) + 1
             self._number += 1
             place = QueueLogPlace(self._number, position)
             self.entries.append(QueueLogEntry(place, MESSAGES, transaction_id, part))
@@ -110,8 +110,8 @@ class QueueLog:
         """The transaction's messages have the positions [start, end)."""
         opened = self.opened.pop(transaction_id, None)
         if opened is not None:
-            if self._apart:
-                self._apart.pop(transaction_id, None)
+            if self._spills:
+                self._spills.pop(transaction_id, None)
             self._number = number = self._number + 1
             opened_number, position = opened
             self._commits += _pack_commit(
@@ -121,9 +121,9 @@ class QueueLog:
     def rollback(self, transaction_id: int, position: int) -> None:
         """Without messages in the queue there is nothing to be marked as rolled back."""
         opened = self.opened.pop(transaction_id, None)
-        if opened is None or transaction_id not in self._apart:
+        if opened is None or transaction_id not in self._spills:
             return
-        self._rolled_back += self._apart.pop(transaction_id) + 1
+        self._rolled_back += self._spills.pop(transaction_id) + 1
         self._number += 1
         place = QueueLogPlace(self._number, position)
         self.entries.append(QueueLogEntry(place, ROLLBACK, transaction_id, None, opened))

@@ -162,7 +162,7 @@ class Leases:
                 if gaps:
                     found = queue.deliverable(None, position, end)
                 else:
-                    found = _together(queue.pointers(position, end), position)
+                    found = _contiguous(queue.pointers(position, end), position)
                 for pointer in found:
                     self._pin(pointer.ref, pinned)
             pointers += found
@@ -210,7 +210,7 @@ class Leases:
             pinned.callback(self._places.unpin, ref)
 
 
-def _together(pointers: list[Pointer], position: int) -> list[Pointer]:
+def _contiguous(pointers: list[Pointer], position: int) -> list[Pointer]:
     """Those that follow each other from the position on."""
     found: list[Pointer] = []
     for pointer in pointers:

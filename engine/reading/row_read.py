@@ -90,13 +90,13 @@ def _needed(
     if (where is None and names is None) or part is None or part.length < HEADED_BYTES:
         return found.whole()
     head = part.head()
-    if not _may(where, head, found):
+    if not _may_have_rows(where, head, found):
         return None
     block = None if names is None else part.columns_of(names, head)
     return found.whole() if block is None or block.count < found.stop else block
 
 
-def _may(where: RowCondition | None, head: memoryview, found: PieceBlock) -> bool:
+def _may_have_rows(where: RowCondition | None, head: memoryview, found: PieceBlock) -> bool:
     """Return True if a block may have rows to read, or is damaged: its bytes tell."""
     try:
         if where is None or len(head) < HEADER_BYTES or not head_bytes(head):

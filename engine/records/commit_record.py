@@ -255,12 +255,12 @@ def pack(
                 _put_part(head, at, *row)
                 blocks.append((offset, data))
                 pieces += (data, bytes(-len(data) & 7))
-                offset += _up(len(data))
+                offset += _round_up(len(data))
             elif placed.kind == _DATA:
                 row = placed
                 _put_part(head, at, attached, *placed[1:])
                 places.append(placed.address)
-                attached += _up(placed.length)
+                attached += _round_up(placed.length)
             else:
                 row = placed
                 _put_part(head, at, *placed)
@@ -300,7 +300,7 @@ def _packed_entries(entries: Sequence[LedgerEntry]) -> bytes:
 
 def entry_bytes(key: str) -> int:
     """Return the bytes of a ledger entry in a record."""
-    return format.ENTRY.size + _up(len(key.encode()))
+    return format.ENTRY.size + _round_up(len(key.encode()))
 
 
 def attached_bytes(groups: Iterable[tuple[object, Sequence[EncodedBlock | Part]]]) -> int:
@@ -309,7 +309,7 @@ def attached_bytes(groups: Iterable[tuple[object, Sequence[EncodedBlock | Part]]
     for _, own in groups:
         for part in own:
             if isinstance(part, Part) and part[6] == _DATA:
-                size += _up(part[4])
+                size += _round_up(part[4])
     return size
 
 
@@ -342,7 +342,7 @@ def unpack(
         length, _, queue_id, version = format.ENTRY.unpack_from(body, offset)
         offset += format.ENTRY.size
         entries.append(LedgerEntry(str(body[offset : offset + length], "utf-8"), version, queue_id))
-        offset += _up(length)
+        offset += _round_up(length)
     if sum(part.count for part in parts) != messages or any(
         part.kind > format.LTDS for part in parts
     ):
@@ -362,7 +362,7 @@ def _located(parts: Sequence[Part], places: Sequence[int]) -> list[Part]:
             place = next(rest, None)
             if part.address != attached or place is None:
                 raise ValueError("parts that are not those of its attachment")
-            attached += _up(part.length)
+            attached += _round_up(part.length)
             found.append(part._replace(address=place))
         else:
             found.append(part)
@@ -371,5 +371,5 @@ def _located(parts: Sequence[Part], places: Sequence[int]) -> list[Part]:
     return found
 
 
-def _up(length: int) -> int:
+def _round_up(length: int) -> int:
     return (length + 7) & -8

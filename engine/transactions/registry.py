@@ -194,11 +194,11 @@ class Registry:
             holder = buffer.holder(index)
             if holder is None:
                 return
-            left = own.leave(buffer) if holder == asking else self._leave(holder, buffer)
+            left = own.leave(buffer) if holder == asking else self._spill(holder, buffer)
             if not left:
                 index += 1
 
-    def _leave(self, transaction_id: int, buffer: WriteBuffer) -> bool:
+    def _spill(self, transaction_id: int, buffer: WriteBuffer) -> bool:
         """Have another one leave it; whether anything left."""
         transaction = self.get(transaction_id)
         with suppress(QuireError):  # its own trouble: if it was rolled back, its owner will see

@@ -135,7 +135,7 @@ class Maintenance:
             self._set_due(self._journal.end_lsn + self._pace_bytes)
             self._wake.put(None)
         else:
-            allow_reentry(self._try)
+            allow_reentry(self._try_step)
 
     def _set_due(self, lsn: int) -> None:
         """There is something to do when the journal is that long."""
@@ -256,7 +256,7 @@ class Maintenance:
             if checkpointer.reorganised_bytes > before:  # there may be more
                 self._trim_at = self._env.monotonic() + min(REORGANISE_SECONDS, TRIM_SECONDS)
 
-    def _try(self) -> bool:
+    def _try_step(self) -> bool:
         """A step; what goes wrong is noted. Without room commits go on while the journal can."""
         try:
             self.step()
@@ -280,7 +280,7 @@ class Maintenance:
             if failed:
                 self.when_failed()
             try:
-                done = not failed and self._try()
+                done = not failed and self._try_step()
                 if done and self._env.monotonic() - self._swept > INTERVAL_SECONDS * 60:
                     sweep_fragments(self._context)
                     self._swept = self._env.monotonic()

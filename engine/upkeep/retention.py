@@ -73,7 +73,7 @@ class Retention:
                 if queue.config.properties.keep_latest is not None:
                     allow_reentry(self.supersede, queue, INTERVAL_SECONDS)
                 if queue.config.properties.lets_go:
-                    allow_reentry(self._pass, queue, keeper, self._target(queue, keeper))
+                    allow_reentry(self._move_keeper, queue, keeper, self._target(queue, keeper))
             except QuireError as error:  # the others go on
                 self.last_error = f"what {queue.name!r} keeps: {error}"
         for queue in [queue for queue in self._kept if queue not in ruled]:
@@ -144,11 +144,11 @@ class Retention:
         if target == start or brought < lacks_bytes or target - start < lacks_messages:
             return False
         with suppress(QuireError):  # the put says what is missing
-            self._pass(queue, keeper, target)
+            self._move_keeper(queue, keeper, target)
             return True
         return False
 
-    def _pass(self, queue: Queue, keeper: Subscription, target: int) -> None:
+    def _move_keeper(self, queue: Queue, keeper: Subscription, target: int) -> None:
         """Move the keeper."""
         if keeper.position < target:
             self._forget(queue, target)

@@ -164,7 +164,7 @@ def _command_of(words: list[str]) -> tuple[str, list[str]]:
         if words[at] in groups:
             return _of_group(words, at, [n for n in plain if n > at])
         if at == 0:
-            _wrong(words[0], [*known, *groups])
+            _refuse_command(words[0], [*known, *groups])
     if "--version" in words:
         print(f"quire {__version__}")
         sys.exit(0)
@@ -172,7 +172,7 @@ def _command_of(words: list[str]) -> tuple[str, list[str]]:
         print(_help(), end="")
         sys.exit(0)
     if words:
-        _wrong(words[plain[0] if plain else 0], [*known, *groups])
+        _refuse_command(words[plain[0] if plain else 0], [*known, *groups])
     print(_help(), end="", file=sys.stderr)
     sys.exit(ExitStatus.USAGE)
 
@@ -184,7 +184,7 @@ def _of_group(words: list[str], at: int, after: list[int]) -> tuple[str, list[st
         name = f"{group} {words[after[0]]}"
         if name in known:
             return name, [word for n, word in enumerate(words) if n not in (at, after[0])]
-        _wrong(name, names)
+        _refuse_command(name, names)
     if {"-h", "--help"} & {*words}:
         print("\n".join((f"usage: quire {group} COMMAND PATH ...\n", *_rows(names))))
         sys.exit(0)
@@ -192,7 +192,7 @@ def _of_group(words: list[str], at: int, after: list[int]) -> tuple[str, list[st
     sys.exit(ExitStatus.USAGE)
 
 
-def _wrong(word: str, known: Iterable[str]) -> NoReturn:
+def _refuse_command(word: str, known: Iterable[str]) -> NoReturn:
     near = did_you_mean(word, known, lambda name: f"quire {name}")
     print(
         f"quire: there is no command {word}{near or '; quire --help lists them'}", file=sys.stderr

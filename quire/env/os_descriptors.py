@@ -79,7 +79,7 @@ def moved_up(number: int, least: int = STREAMS) -> int:
             higher = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, lowest)
         except OSError:  # above the limit of open files, or all are in use
             continue
-        _let_go(number)
+        _close_or_blank(number)
         return higher
     return number
 
@@ -123,7 +123,7 @@ def key_of(fd: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _let_go(number: int) -> None:
+def _close_or_blank(number: int) -> None:
     if number >= STREAMS:
         os.close(number)
         return

@@ -233,7 +233,7 @@ class History(Effects):
             self._take(found)
             yield found
         if self._damage:
-            self._doubt()
+            self._mark_uncertain()
         fields = {
             "segments": len(log.segments), "first_lsn": first_lsn, "end_lsn": log.end_lsn,
             "groups": groups, "records": dict(kinds), "record_bytes": size,
@@ -246,7 +246,7 @@ class History(Effects):
         if any(lsn < address for lsn in self._damage):
             self._damage = [lsn for lsn in self._damage if lsn >= address]
             if found.group.header.lsn > self._since_lsn:
-                self._doubt()
+                self._mark_uncertain()
         if address < self._since_lsn or record.kind == KIND_GENERATION:
             return
         decides = body.section(format.DECIDES) if isinstance(body, CommitRecord) else None
@@ -261,9 +261,9 @@ class History(Effects):
             for queue in self.queues.values():
                 queue.note(record.sequence)
         if is_lost:
-            self._doubt()
+            self._mark_uncertain()
 
-    def _doubt(self) -> None:
+    def _mark_uncertain(self) -> None:
         """A part of the journal is lost: what came in it, nobody knows."""
         self._complete = False
         for queue in self.queues.values():

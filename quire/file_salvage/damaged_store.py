@@ -185,7 +185,9 @@ class DamagedStore:
             yield from self._sealed(queue, lost)
             yield from known
             return
-        refs = [ref for entry in self._search(queue.queue_id) for ref in self._of(entry, queue)]
+        refs = [
+            ref for entry in self._search(queue.queue_id) for ref in self._records_on(entry, queue)
+        ]
         yield from sorted({*refs, *known}, key=lambda ref: (ref.position, -ref.end))
 
     def later_refs(self, queue: QueueState) -> list[BlockRef]:
@@ -225,12 +227,12 @@ class DamagedStore:
             ref
             for other in self._search(queue.queue_id)
             if other.position < entry.end and entry.position < other.end
-            for ref in self._of(other, queue)
+            for ref in self._records_on(other, queue)
             if entry.position <= ref.position and ref.end <= entry.end
         }
         yield from sorted(refs, key=lambda ref: (ref.position, -ref.end))
 
-    def _of(self, entry: PageEntry, queue: QueueState) -> list[BlockRef]:
+    def _records_on(self, entry: PageEntry, queue: QueueState) -> list[BlockRef]:
         with suppress(*UNREADABLE):
             return self.source.records(entry.page, queue.queue_id)[1]
         return []

@@ -149,7 +149,7 @@ class RowLookup(NamedTuple):
             rows = look(run, np.flatnonzero(is_missing))
             if rows is not None:
                 parts.append(rows)
-        for group in _apart(self.manifest.runs):
+        for group in _disjoint_groups(self.manifest.runs):
             for found, mark in self._in_group(group, keys, hashes, is_missing):
                 places.append(found.wanted)
                 is_missing[found.wanted] = False
@@ -199,7 +199,7 @@ class RowLookup(NamedTuple):
         return KeyedRows(np.zeros(0, np.uint64), times, np.zeros(0, np.bool_), times, batch)
 
 
-def _apart(runs: Sequence[RunEntry]) -> Iterator[list[RunEntry]]:
+def _disjoint_groups(runs: Sequence[RunEntry]) -> Iterator[list[RunEntry]]:
     """Yield runs in their order; together some that follow each other, and share no hash."""
     group: list[RunEntry] = []
     taken: list[tuple[int, int]] = []  # the ranges of the group, in their order

@@ -25,7 +25,7 @@ def _bytes_of(array: pa.Array) -> int | NDArray[np.int64]:
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
         return np.diff(_offsets(array)).astype(np.int64)
     if pa.types.is_map(type_):
-        return _of_lists(array, _both(array.keys, array.items))
+        return _of_lists(array, _bytes_of(array.keys) + _bytes_of(array.items))
     if pa.types.is_list(type_):
         return _of_lists(array, _bytes_of(array.values))
     if pa.types.is_struct(type_):
@@ -34,10 +34,6 @@ def _bytes_of(array: pa.Array) -> int | NDArray[np.int64]:
             total = total + _bytes_of(array.field(index))
         return total
     return max(1, int(type_.bit_width) >> 3)
-
-
-def _both(keys: pa.Array, items: pa.Array) -> int | NDArray[np.int64]:
-    return _bytes_of(keys) + _bytes_of(items)
 
 
 def _of_lists(array: pa.Array, inner: int | NDArray[np.int64]) -> NDArray[np.int64]:

@@ -301,12 +301,12 @@ class _Reader:
         return found
 
     def _any(self, *, negated: bool) -> RowCondition:
-        found = self._all(negated=negated)
+        found = self._conjunction(negated=negated)
         while self._tokens.take_word("or"):
-            found = Both(found, self._all(negated=negated), is_and=negated)
+            found = Both(found, self._conjunction(negated=negated), is_and=negated)
         return found
 
-    def _all(self, *, negated: bool) -> RowCondition:
+    def _conjunction(self, *, negated: bool) -> RowCondition:
         found = self._one(negated=negated)
         while self._tokens.take_word("and"):
             found = Both(found, self._one(negated=negated), is_and=not negated)

@@ -95,17 +95,17 @@ class BlockColumns:
         """A header column of texts."""
         if not self._block.columns & _COLUMNS[name]:
             return None
-        return self._once("header", name, self._text)
+        return self._kept_column("header", name, self._text)
 
     def attribute(self, key: str) -> pa.Array | None:
         """The values of an attribute; null where a message does not have it."""
         if not self._block.columns & _COLUMNS["attributes"]:
             return None
-        return self._once("attribute", key, self._attribute)
+        return self._kept_column("attribute", key, self._attribute)
 
     def payload_text(self) -> pa.Array | None:
         """Payloads that are UTF-8; null where they are not, or are streams."""
-        return self._once("payload", "text", lambda _: self._payload_text())
+        return self._kept_column("payload", "text", lambda _: self._payload_text())
 
     def payload(self) -> pa.Array | None:
         """Payloads; null where they are streams."""
@@ -118,7 +118,7 @@ class BlockColumns:
         """A column of rows; null throughout where the block is older than the column."""
         return row_column(self._block.rows, name, type_).slice(self._start, self.count)
 
-    def _once(self, source: str, name: str, make: Callable[[str], Any]) -> Any:
+    def _kept_column(self, source: str, name: str, make: Callable[[str], Any]) -> Any:
         key = source, name
         if key not in self._made:
             self._made[key] = make(name)

@@ -157,7 +157,7 @@ class UsersDocument(Struct, frozen=True, forbid_unknown_fields=True):
                 for n, r in parts.limits.items()
             },
         )
-        for place, wrong in found._wrong():
+        for place, wrong in found._faults():
             raise InvalidArgument(f"{wrong} - at `$.{place}`")
         return found
 
@@ -187,7 +187,7 @@ class UsersDocument(Struct, frozen=True, forbid_unknown_fields=True):
     def _limits_at(self, name: str) -> LimitValues:
         return self.limits.get(name, {})
 
-    def _wrong(self) -> Iterator[tuple[str, str]]:
+    def _faults(self) -> Iterator[tuple[str, str]]:
         """Find what is wrong beyond its types: places, and what is wrong there."""
         yield from self._wrong_limits()
         for role, grants in self.roles.items():

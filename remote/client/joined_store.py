@@ -253,7 +253,7 @@ class JoinedStore(StoreObject):
         until = time.monotonic() + check_wait(timeout)
         return self._ask(
             Request.GET,
-            lambda owner: Store.get(owner, source, _left(until), id=id, where=where),
+            lambda owner: Store.get(owner, source, _seconds_left(until), id=id, where=where),
         )
 
     def get_many(
@@ -267,7 +267,9 @@ class JoinedStore(StoreObject):
         until = time.monotonic() + check_wait(timeout)
         return self._ask(
             Request.GET,
-            lambda owner: Store.get_many(owner, source, max_messages, _left(until), where=where),
+            lambda owner: Store.get_many(
+                owner, source, max_messages, _seconds_left(until), where=where
+            ),
         )
 
     browse = by_row(Store.browse)
@@ -355,7 +357,7 @@ class JoinedStore(StoreObject):
                     lost.progress = RequestProgress.UNSENT
 
 
-def _left(until: float) -> float:
+def _seconds_left(until: float) -> float:
     """Seconds."""
     return max(0.0, until - time.monotonic())
 

@@ -596,7 +596,7 @@ class JoinedTransaction(TransactionLife, TransactionCalls):
 
         def send(channel: Channel) -> None:
             puts = self._puts
-            channel.tell(self._rest)
+            channel.tell(self._unsent_frames)
             request = {"op": "puts", "puts": puts.count, "wait": wait}
             channel.request(request, wait=wait, kind=STEP)
             puts.taken(puts.count)

@@ -148,7 +148,7 @@ class PutBuffer:
         if fields:
             fields = with_moments(fields, _now_us)
         if queue not in self._order:
-            return self._apart(queue, payload, fields, FIELDS)
+            return self._keep_message(queue, payload, fields, FIELDS)
         own = Fields.of(**fields) if fields else None
         default = priorities.get(queue, 0) if priorities else 0
         builder = self._builder(queue, default)
@@ -161,9 +161,9 @@ class PutBuffer:
     def put_moved(self, queue: str, payload: Any, fields: Mapping[str, object]) -> MessageId:
         """Keep one message that is moved."""
         fields = with_moments(fields, _now_us, is_moved=True)
-        return self._apart(queue, payload, fields, MOVED_FIELDS)
+        return self._keep_message(queue, payload, fields, MOVED_FIELDS)
 
-    def _apart(
+    def _keep_message(
         self, queue: str, payload: Bytes, fields: Mapping[str, object], form: int
     ) -> MessageId:
         """A message that goes by itself: the first of a queue, or one that is moved."""

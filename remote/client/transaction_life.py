@@ -456,7 +456,7 @@ class TransactionLife:
             raise
         finally:
             if self._state is not _OPEN:
-                self._leave()
+                self._release_channel()
 
     def _commit(self, wait: float | None) -> Header:
         """Commit, and return the answer's header."""
@@ -465,7 +465,7 @@ class TransactionLife:
         seconds, size = encode_wait(wait), COMMIT_FRAME.size - HEAD.size
 
         def frames(stream: int) -> list[Bytes]:
-            parts = self._rest(stream)
+            parts = self._unsent_frames(stream)
             parts.append(COMMIT_FRAME.pack(size, COMMIT, stream, self._puts.count, seconds))
             return parts
 
@@ -483,7 +483,7 @@ class TransactionLife:
         values = [[*where, value] for where, value in self._values.items()]
 
         def frames(stream: int) -> list[Bytes]:
-            rest = self._rest(stream)
+            rest = self._unsent_frames(stream)
             call = {
                 **request, "puts": self._puts.count, "records": self._records, "values": values,
             }  # fmt: skip
@@ -495,7 +495,7 @@ class TransactionLife:
             raise channel.unexpected()
         return decode_call(answer).header
 
-    def _rest(self, stream: int) -> list[Bytes]:
+    def _unsent_frames(self, stream: int) -> list[Bytes]:
         """Frames of the puts that the owner does not have."""
         puts = self._puts
         if not (self._refused or puts.waits):
@@ -554,7 +554,7 @@ class TransactionLife:
                 channel.precede(lambda stream: encode_call(TELL, stream, header))
         return self._channel
 
-    def _leave(self) -> None:
+    def _release_channel(self) -> None:
         channel, self._channel = self._channel, None
         self._puts.clear()
         if channel is not None:
@@ -564,7 +564,7 @@ class TransactionLife:
 
     def _end(self, state: TransactionState = _ROLLED_BACK) -> None:
         self._state = state
-        self._leave()
+        self._release_channel()
 
     def _take_state(self, error: QuireError) -> None:
         """The transaction's state after an error: what the owner says, if it knows it."""

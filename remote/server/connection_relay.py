@@ -77,7 +77,7 @@ class _Flow:
                 return
             if not count:
                 raise EOFError
-            self.unsent = self._pass(scratch[:count])
+            self.unsent = self._with_drain(scratch[:count])
             if not (self.is_last or has_unread(self._source)):
                 self.flush()
                 return
@@ -89,7 +89,7 @@ class _Flow:
                 self.unsent = self.unsent[self._target.send(self.unsent, _NO_WAIT) :]
         return not self.unsent
 
-    def _pass(self, data: memoryview) -> bytes:
+    def _with_drain(self, data: memoryview) -> bytes:
         place = self.frames.scan(data)
         if self.is_drain_due and place is not None:
             self.is_drain_due = False
@@ -257,9 +257,9 @@ class ConnectionRelay:
             time.sleep(DRAIN_LOOK_SECONDS)
 
     def _has_open(self) -> bool:
-        return any(each.is_admitted and not each.is_drained for each in self._all())
+        return any(each.is_admitted and not each.is_drained for each in self._all_connections())
 
-    def _all(self) -> list[RelayedConnection]:
+    def _all_connections(self) -> list[RelayedConnection]:
         return [*self._arriving, *set(self._connections.values())]
 
     def close(self) -> None:
@@ -268,7 +268,7 @@ class ConnectionRelay:
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
-        for connection in [*self._all(), *self._ended]:
+        for connection in [*self._all_connections(), *self._ended]:
             connection.close()
         self.abandon()
 
@@ -322,7 +322,7 @@ class ConnectionRelay:
                 break
             self._end(connection)
         if self._is_draining:
-            for connection in self._all():
+            for connection in self._all_connections():
                 try:
                     connection.drain()
                 except OSError:

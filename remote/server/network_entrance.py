@@ -139,7 +139,7 @@ class NetworkEntrance:
         self._tls = places[0].tls
         self._context: ssl.SSLContext | None = None
         self._seen: list[object] = []  # the times of the files
-        self._adopt: Callable[[socket.socket], Adopted | None] = _nobody
+        self._adopt: Callable[[socket.socket], Adopted | None] = _adopt_none
         self._listeners: dict[int, socket.socket] = {}
         self.urls: Final[list[str]] = []
         if self._tls is not None:
@@ -368,5 +368,5 @@ def _times_of(tls: Tls) -> list[object]:
     return times
 
 
-def _nobody(connection: socket.socket) -> None:
+def _adopt_none(connection: socket.socket) -> None:
     """Nobody is let in yet."""

@@ -131,12 +131,12 @@ class FragmentCommitter:
     def _call(self, fragments: list[Fragment]) -> None:
         connection.call(
             self._path,
-            lambda store: self._try(store, fragments),
+            lambda store: self._attempt(store, fragments),
             repeat_unknown=self._ledger is not None,
             env=self._env,
         )
 
-    def _try(self, store: Store, fragments: list[Fragment]) -> None:
+    def _attempt(self, store: Store, fragments: list[Fragment]) -> None:
         """One attempt. Raises AlreadyCommitted also before any work is done."""
         missing = fragments
         for tries_left in reversed(range(LEDGER_TRIES)):

@@ -299,7 +299,7 @@ def test_nobody_listens_for_long(store: AnyStore, owner: Store, work: str, clock
     clock.forward(LISTENED_SECONDS + 1)
     eventually(lambda: not is_looked_at())
     assert queue.subscription(None).is_plain
-    assert not owner._context.state.apart
+    assert not owner._context.state.special
     owner.put(work, b"1")
     owner.get(work)
     assert next_of(listener).missed == 1

@@ -94,13 +94,13 @@ def ends(tmp_path: Path) -> Iterator[Ends]:
         closing(dial(url)) as client,
         closing(scripted.accept()) as owner,
     ):
-        eventually(relay._all)
+        eventually(relay._all_connections)
         yield relay, client, owner
 
 
 def only(relay: ConnectionRelay) -> RelayedConnection:
     """The one connection of a relay."""
-    [found] = relay._all()
+    [found] = relay._all_connections()
     return found
 
 
@@ -135,7 +135,7 @@ def test_the_end_of_a_client_is_the_owners_to_see(
         raise_error(stream.ask(COUNT).header)
         assert len(owner.admin.transactions()) == 1
     eventually(lambda: not owner.admin.transactions())
-    eventually(lambda: not relay._all())
+    eventually(lambda: not relay._all_connections())
 
 
 def test_the_words_of_a_refusal_arrive(relay_and_url: tuple[ConnectionRelay, str]) -> None:
@@ -186,7 +186,7 @@ def test_a_client_that_is_gone_while_its_bytes_wait(
     eventually(lambda: only(relay)._requests.unsent)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()  # as a process that is killed
-    eventually(lambda: not relay._all())
+    eventually(lambda: not relay._all_connections())
     assert len(read_all(owner)) < 3 * LONG
 
 
@@ -199,7 +199,7 @@ def test_a_client_that_does_not_read_is_cut_off(ends: Ends, limits: Limits) -> N
         while True:
             owner.sendall(bytes(RECEIVE_BYTES))
             assert len(connection._answers.unsent) <= RECEIVE_BYTES
-    eventually(lambda: not relay._all())
+    eventually(lambda: not relay._all_connections())
 
 
 def test_what_the_owner_sent_before_its_end_arrives(
@@ -212,7 +212,7 @@ def test_what_the_owner_sent_before_its_end_arrives(
     eventually(lambda: only(relay)._answers.unsent)
     owner.close()
     assert read_all(client) == data[:sent]
-    eventually(lambda: not relay._all())
+    eventually(lambda: not relay._all_connections())
 
 
 def test_the_owner_takes_no_more_and_answers(
@@ -227,7 +227,7 @@ def test_the_owner_takes_no_more_and_answers(
     owner.sendall(b"closing")
     assert client.recv(100) == b"closing"
     client.close()
-    eventually(lambda: not relay._all())
+    eventually(lambda: not relay._all_connections())
 
 
 def test_a_drain_waits_for_open_transactions(
@@ -242,10 +242,10 @@ def test_a_drain_waits_for_open_transactions(
         raise_error(busy.ask(COUNT).header)
         relay.drain(0.05)
         assert idle.frame() == HEAD.pack(0, DRAINED, CONNECTION)
-        assert [each.is_drained for each in relay._all()].count(True) == 1
+        assert [each.is_drained for each in relay._all_connections()].count(True) == 1
         assert busy.ask(commit(1, 1)).header == {}
         relay.drain(SECONDS)
-        assert all(each.is_drained for each in relay._all())
+        assert all(each.is_drained for each in relay._all_connections())
     assert owner.browse("q").payloads() == [b"kept"]
 
 

@@ -172,12 +172,12 @@ class Session:
         self._check_may_change(txn)
         check_number(number)
         try:
-            return self._do(lambda step: self._record.submit(step, number), txn)
+            return self._run_step(lambda step: self._record.submit(step, number), txn)
         except (QueueNotFound, InvalidArgument) as error:
             if txn is not None:
                 raise
             reason = reason_of(error)
-        self._do(lambda step: self._record.end(step, number, reason), None)
+        self._run_step(lambda step: self._record.end(step, number, reason), None)
         return False
 
     def put(
@@ -212,7 +212,7 @@ class Session:
         self._forget_old()
         while True:
             number = self._record.next_number()
-            if self._do(lambda own, number=number: step(own, number, kept), txn):  # type: ignore[misc]
+            if self._run_step(lambda own, number=number: step(own, number, kept), txn):  # type: ignore[misc]
                 return number
 
     def take(
@@ -248,7 +248,7 @@ class Session:
                 return seen  # as nobody answered whether it was taken: it was
             return seen
 
-        return self._do(step, None, math.inf if seconds else None)
+        return self._run_step(step, None, math.inf if seconds else None)
 
     def _take(self, txn: Transaction, number: int, seconds: float) -> Reply | None:
         self._record.awaited(txn, number)
@@ -267,7 +267,7 @@ class Session:
         self._check_may_change(txn)
         check_number(number)
         self._ended += 1
-        return self._do(lambda step: self._record.withdraw(step, number), txn)
+        return self._run_step(lambda step: self._record.withdraw(step, number), txn)
 
     def forget(self, up_to: int) -> int:
         """Keep nothing of requests up to this number any more: the client has done so; how many.
@@ -282,7 +282,7 @@ class Session:
         count = 0
         for first in range(0, len(numbers), FINISHED_AT_ONCE):
             some = numbers[first : first + FINISHED_AT_ONCE]
-            count += self._do(lambda step, some=some: self._record.forget(step, some), None)  # type: ignore[misc]
+            count += self._run_step(lambda step, some=some: self._record.forget(step, some), None)  # type: ignore[misc]
         return count
 
     # Looking
@@ -375,20 +375,20 @@ class Session:
             drawn = _ENV.random_u64()
             self._removal = own._replace(epoch=own.epoch + 1, drawn=drawn, leaving=True)
         opening = self._removal
-        self._do(lambda step: self._record.pass_to(step, opening), None)
+        self._run_step(lambda step: self._record.pass_to(step, opening), None)
         self._record = SessionRecord(self.name, opening)
         self._store.states.drop(self._record.state)
-        self._do(lambda step: self._record.pass_to(step, None), None)
+        self._run_step(lambda step: self._record.pass_to(step, None), None)
 
     def _drop_replies(self, own: Opening) -> None:
         """Drop its own reply queue, which its mark allows (OP1). Raises QueueInUse."""
-        self._do(lambda step: self._record.pass_to(step, own._replace(leaving=True)), None)
+        self._run_step(lambda step: self._record.pass_to(step, own._replace(leaving=True)), None)
         try:
             self._store.drop_queue(REPLIES + self.name)
         except QueueNotFound:
             pass
         except QueueInUse:
-            self._do(lambda step: self._record.pass_to(step, own), None)
+            self._run_step(lambda step: self._record.pass_to(step, own), None)
             raise
 
     # How it is done
@@ -431,13 +431,13 @@ class Session:
     def _outcome(self, number: int) -> tuple[RequestState, str | None] | None:
         """Return the outcome in the reply queue; a reply counts more than the news of a failure."""
         wanted = self._record.wanted(number)
-        found = self._do(lambda step: step.describe(self.replies, where=wanted), None)
+        found = self._run_step(lambda step: step.describe(self.replies, where=wanted), None)
         outcomes = [outcome_of(each.attributes) for each in found]
         return min(outcomes, key=lambda one: one[0] != RequestState.ANSWERED, default=None)
 
     def _read(self, number: int) -> Any:
         wanted = self._record.wanted(number)
-        found = self._do(lambda step: list(step.read_many(self.replies, where=wanted)), None)
+        found = self._run_step(lambda step: list(step.read_many(self.replies, where=wanted)), None)
         return min(
             found,
             key=lambda one: outcome_of(one.attributes)[0] != RequestState.ANSWERED,
@@ -450,9 +450,9 @@ class Session:
         def step(step: Transaction) -> bool:
             return step.exists(self.replies, max(0.0, until - _ENV.monotonic()), where=wanted)
 
-        return self._do(step, None, math.inf)
+        return self._run_step(step, None, math.inf)
 
-    def _do(
+    def _run_step(
         self,
         step: Callable[[Transaction], R],
         txn: Transaction | None,
@@ -483,7 +483,7 @@ class Session:
         numbers = self._record.ended_alone(self._values())
         while len(numbers) >= FINISHED_AT_ONCE:
             some, numbers = numbers[:FINISHED_AT_ONCE], numbers[FINISHED_AT_ONCE:]
-            self._do(lambda step, some=some: self._record.move_ended(step, some), None)  # type: ignore[misc]
+            self._run_step(lambda step, some=some: self._record.move_ended(step, some), None)  # type: ignore[misc]
 
 
 def _info_of(
