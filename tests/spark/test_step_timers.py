@@ -205,11 +205,11 @@ def test_what_timers_bring_is_too_much_for_the_driver(
     refused: list[int] = []
     here = StepWork._here
 
-    def refuse(self: StepWork, outputs: Any, changed: Any, states: Any) -> Any:
+    def refuse(self: StepWork, outputs: Any, *more: Any) -> Any:
         if "ended" in outputs:
             refused.append(1)
             raise RuntimeError("results are bigger than spark.driver.maxResultSize (1.0 GiB)")
-        return here(self, outputs, changed, states)
+        return here(self, outputs, *more)
 
     monkeypatch.setattr(StepWork, "_here", refuse)
     store.put_many("clicks", [click("ada", 100), click("bob", 1000)])

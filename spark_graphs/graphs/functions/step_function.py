@@ -33,7 +33,7 @@ from quire.spark_graphs.graphs.definition import Step
 from quire.spark_graphs.graphs.schemas import NO_SCHEMAS, Schemas, routes_of, typed_among
 from quire.spark_graphs.graphs.spark.collected_rows import collected, collected_together
 from quire.spark_graphs.graphs.spark.error_reason import text_of
-from quire.spark_graphs.graphs.states.batch_states import BatchStates, StateChange
+from quire.spark_graphs.graphs.states.batch_states import BatchStates, StateChange, remove_written
 from quire.spark_graphs.graphs.states.checked_changes import check_changes
 from quire.spark_graphs.graphs.states.state_rows import StateRows, due_frame
 from quire.spark_graphs.graphs.step_state import StepState
@@ -93,8 +93,8 @@ class StepWork:
         by_tasks = not self._is_small(inputs)
         frames = self._frames(inputs, runs, by_tasks=by_tasks)
         found = self._call(frames, number, values, states, by_tasks=by_tasks)
-        result = self._written(found, states, by_tasks=by_tasks)
-        return replace(result, times=self._latest(frames)) if self._event_times else result
+        times = self._latest(frames) if self._event_times else {}
+        return replace(self._written(found, states, by_tasks=by_tasks), times=times)
 
     def fire(
         self,
@@ -143,7 +143,7 @@ class StepWork:
     def _written(
         self, found: Mapping[str | None, DataFrame], states: BatchStates | None, *, by_tasks: bool
     ) -> StepResult:
-        """Have outputs and changes of states written."""
+        """Have outputs and changes of states written; nothing of it stays if it fails."""
         own = {each.name: each for each in self.step.states}
         outputs = {queue: rows for queue, rows in found.items() if queue not in own}
         changed = [(own[name], rows) for name, rows in found.items() if name in own]
@@ -151,15 +151,16 @@ class StepWork:
         changes: list[StateChange] = []
         try:
             if not by_tasks:
-                fragments, changes = self._here(outputs, changed, states)
+                self._here(outputs, changed, states, fragments, changes)
             elif outputs:
-                fragments = self._by_tasks(outputs)
+                fragments += self._by_tasks(outputs)
             if states is not None:
                 for state, rows in changed if by_tasks else ():
                     changes.append(states.of(state).write_by_tasks(rows, STATE_RANGES))
                 changes += states.unchanged(self.step.states, changes)
-        except Exception as error:
-            if is_too_much(error):  # tried again, it goes by tasks
+        except BaseException as error:
+            remove_written(self.tasks.path, None, fragments, changes)
+            if isinstance(error, Exception) and is_too_much(error):  # tried again, it goes by tasks
                 self._written_bytes = LOCAL_BYTES + 1
             raise
         self._written_bytes = sum(each.charge_bytes for each in fragments)
@@ -277,8 +278,12 @@ class StepWork:
         outputs: Mapping[str | None, DataFrame],
         changed: Sequence[tuple[StepState, DataFrame]],
         states: BatchStates | None,
-    ) -> tuple[list[Fragment], list[StateChange]]:
-        """Have the rows of outputs and states come here, and write them."""
+        fragments: list[Fragment],
+        changes: list[StateChange],
+    ) -> None:
+        """Have the rows of outputs and states come here, and write them: what is written is added
+        to the fragments, and to the changes.
+        """
         typed: dict[str | None, DataFrame] = {
             queue: rows for queue, rows in outputs.items() if queue in self.typed
         }
@@ -287,13 +292,12 @@ class StepWork:
             plain = {None: with_queues(plain)}
         found = typed | plain
         tables = iter(collected_together([*found.values(), *(rows for _, rows in changed)]))
-        fragments: list[Fragment] = []
         for queue, rows in found.items():
             batches = iter(next(tables).to_batches())
             fragments += self._writer(queue, rows).fragments(batches)
-        if states is None:
-            return fragments, []
-        return fragments, [states.of(state).write(next(tables)) for state, _ in changed]
+        if states is not None:
+            for state, _ in changed:
+                changes.append(states.of(state).write(next(tables)))
 
     def _writer(self, queue: str | None, rows: DataFrame) -> PartWriter:
         routes = routes_of(rows.schema, queue, self.typed)

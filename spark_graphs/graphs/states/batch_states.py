@@ -26,6 +26,7 @@ from quire.keyed import KeyedState, StateLook, WrittenRun, open_state
 from quire.keyed.timer_mark import TimerMark
 from quire.libraries import pa, pc
 from quire.spark_graphs import connection
+from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.graphs.spark.collected_rows import collected
 from quire.spark_graphs.graphs.step_state import TIMER, StepState
 from quire.spark_graphs.limits import LEASE_SECONDS
@@ -33,6 +34,7 @@ from quire.spark_graphs.planning.lease_renewal import renewal_of
 from quire.spark_graphs.task_files.task_files import files_at
 
 from .state_tasks import WRITTEN, RangeTagger, RowFinder, RowWriter, written_by, written_of
+from .written_files import remove_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -155,11 +157,14 @@ class StateChange(Struct, frozen=True):
         """Put it into the batch's transaction. Raises StateConflict (YST2)."""
         self.access.state_in(store, self.state).adopt(txn, self.look, self.written, self.fired)
 
-    def discard(self) -> None:
-        """Remove the files that were written for it. Raises OSError, and what the store raises."""
-        files = [each.file for each in self.written if each.file]
-        if files:
-            files_at(self.access.path, self.access.env).remove(files)
+
+def remove_written(
+    path: str, env: Env | None, fragments: Sequence[Fragment], changes: Sequence[StateChange]
+) -> None:
+    """Remove the files of outputs, and of changes of states, that no commit can have."""
+    files = {each.ltds_id for each in fragments}
+    files |= {run.file or None for each in changes for run in each.written}
+    remove_files(path, env, files)
 
 
 class BatchStates:

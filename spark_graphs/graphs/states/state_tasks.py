@@ -2,7 +2,8 @@
 
 YSW1. A key is there once in what a batch writes, and has no null: rows of a batch have no order, so
     of two one would win by chance. What is refused is a row's fault, which may come of a message.
-- A task reads the pieces of its keys only, and writes one run for each of its ranges of keys.
+- A task reads the pieces of its keys only, and writes one run for each of its ranges of keys. Where
+  one cannot be written, none of them stays.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from quire.libraries import np, pa, pc
 from quire.spark_graphs.graphs.batches.task_store import RowRefused, trouble
 from quire.spark_graphs.graphs.step_state import DELETE, OWN_COLUMNS, TIMER, TTL, StepState
 from quire.spark_graphs.task_files.task_files import files_at
+
+from .written_files import remove_files
 
 WRITTEN: Final = "runs binary"
 """The columns of what a job returns that writes a state."""
@@ -79,12 +82,20 @@ class RowWriter(Struct, frozen=True):
         parts = list(batches)
         if parts:
             rows = pa.Table.from_batches(parts)
-            numbers = rows.column(_RANGE)
-            for number in pc.unique(numbers).to_pylist():
-                own = rows.filter(pc.equal(numbers, number)).drop_columns([_RANGE])
-                run = written_by(self.path, self.state, self.look, own, number, self.ranges)
-                found += [] if run is None else [run]
+            try:
+                self._write(rows, found)
+            except BaseException:
+                remove_files(self.path, None, {run.file or None for run in found})
+                raise
         yield pa.RecordBatch.from_pydict({"runs": [pickle.dumps(found)]})
+
+    def _write(self, rows: pa.Table, found: list[WrittenRun]) -> None:
+        """Write the run of each range, and add it to those that are found."""
+        numbers = rows.column(_RANGE)
+        for number in pc.unique(numbers).to_pylist():
+            own = rows.filter(pc.equal(numbers, number)).drop_columns([_RANGE])
+            run = written_by(self.path, self.state, self.look, own, number, self.ranges)
+            found += [] if run is None else [run]
 
 
 def written_of(rows: Sequence[Sequence[bytes]]) -> tuple[WrittenRun, ...]:

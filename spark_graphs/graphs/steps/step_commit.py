@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, cast
 from msgspec import Struct, field
 
 from quire.env import Env, OsEnv
-from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueFull, QuireError, StoreFailed
+from quire.errors import AlreadyCommitted, OutcomeUnknown, QueueFull, StoreFailed
 from quire.libraries import pa
 from quire.spark_graphs import connection, position_range
 from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.graphs.functions.kept_values import KeptValues
-from quire.spark_graphs.graphs.states.batch_states import StateChange
+from quire.spark_graphs.graphs.states.batch_states import StateChange, remove_written
+from quire.spark_graphs.graphs.states.written_files import remove_files
 from quire.spark_graphs.limits import FULL_PAUSE_SECONDS
 from quire.spark_graphs.task_files.task_files import files_at
 from quire.spark_graphs.writing import sink_queues
@@ -75,7 +76,7 @@ class StepCommit(Struct):
             _log.warning("nothing is written again: %s", error)
             self.discard()
             return self._is_found
-        self._remove({each.shared_id for each in self.fragments})
+        remove_files(self.path, self.env, {each.shared_id for each in self.fragments})
         return True
 
     def commit_with_room(self, rest: WaitForRoom | None) -> bool:
@@ -129,21 +130,10 @@ class StepCommit(Struct):
 
     def discard(self) -> None:
         """Remove the files of fragments that cannot be part of the store (YSC4)."""
-        shared_only = self.may_have_committed
-        self._remove({each.shared_id if shared_only else each.ltds_id for each in self.fragments})
-        if shared_only:
-            return
-        for change in self.changes:
-            try:
-                change.discard()
-            except (OSError, QuireError) as error:
-                _log.warning("runs are left to age: %s", error)
-
-    def _remove(self, files: set[int | None]) -> None:
-        try:
-            files_at(self.path, self.env).remove([each for each in files if each is not None])
-        except OSError as error:
-            _log.warning("fragments are left to age: %s", error)
+        if self.may_have_committed:
+            remove_files(self.path, self.env, {each.shared_id for each in self.fragments})
+        else:
+            remove_written(self.path, self.env, self.fragments, self.changes)
 
     def _try(self, store: Store) -> None:
         last = store.integration.ledger_many(list(self.records)) if self.may_have_committed else {}
