@@ -20,6 +20,7 @@ from tests.keyed.test_keyed_crashes import (
     BATCHES,
     PATH,
     check,
+    check_every_crash,
     due_at,
     keys_of_batch,
     timers_of_batch,
@@ -92,6 +93,14 @@ def test_adoptions_are_whole_after_a_power_failure_at_each_call(rng: Random) -> 
     """Rows of all tasks, positions and messages of a batch are there together, or none (KL2)."""
     seed = rng.randrange(1 << 32)
     assert enumerate_crashes(work, check, list, seed=seed, rounds=1, every=11) > 20
+
+
+@pytest.mark.crash
+@pytest.mark.long
+@pytest.mark.promise(1, 2)
+def test_adoptions_are_whole_after_every_crash(rng: Random) -> None:
+    """The same at each call, and while another process goes on, in blocks, after an error (KL2)."""
+    check_every_crash(work, rng)
 
 
 @pytest.mark.crash

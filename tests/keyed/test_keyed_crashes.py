@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -144,6 +145,12 @@ def resume(env: SimEnv, acknowledged: list[str]) -> None:
             go_on(store, opened(store, env), acknowledged)
 
 
+def check_every_crash(workload: Callable[[SimEnv, list[str]], None], rng: Random) -> None:
+    """Have the power fail, and the disk, in each call; and in those of who goes on after that."""
+    seed = rng.randrange(1 << 32)
+    assert enumerate_crashes(workload, check, list, seed=seed, rounds=2, resume=resume) > 1000
+
+
 @pytest.mark.crash
 @pytest.mark.promise(1, 2)
 def test_batches_are_whole_after_a_power_failure_at_each_call(rng: Random) -> None:
@@ -165,8 +172,15 @@ def test_merges_by_range_are_whole_after_a_power_failure(rng: Random, small_rang
 @pytest.mark.promise(1, 2)
 def test_batches_are_whole_after_every_crash(rng: Random) -> None:
     """The same at each call, and while another process goes on after an error (KY1, KY3)."""
-    seed = rng.randrange(1 << 32)
-    assert enumerate_crashes(work, check, list, seed=seed, rounds=2, resume=resume) > 100
+    check_every_crash(work, rng)
+
+
+@pytest.mark.crash
+@pytest.mark.long
+@pytest.mark.promise(1, 2)
+def test_merges_by_range_are_whole_after_every_crash(rng: Random, small_ranges: None) -> None:
+    """The same with merges of ranges (MR3, KY3)."""
+    check_every_crash(work, rng)
 
 
 @pytest.mark.crash
