@@ -41,11 +41,13 @@ class StateSight(Struct, frozen=True):
     runs: int
     put_bytes: int  # that changes have written so far
     write_amplification: float  # how often those were written, with merges
+    merge_error: str | None = None  # what keeps a run from merging it now, as far as it is told
 
     def __str__(self) -> str:
+        trouble = f", not merged: {self.merge_error}" if self.merge_error else ""
         return (
             f"{self.name}: up to {self.rows:,} keys, {self.size_bytes:,} bytes in {self.runs} "
-            f"runs, written {self.write_amplification:.1f} times"
+            f"runs, written {self.write_amplification:.1f} times{trouble}"
         )
 
 

@@ -9,6 +9,7 @@ from .fragment_files import FragmentFiles
 from .keyed_changes import KeyedChanges
 from .keyed_state import KeyedState, open_state
 from .keyed_status import KeyedStatus
+from .merge_thread import MergeThread, merging
 from .row_lookup import DueRows
 from .run_output import WrittenRun
 from .state_look import StateLook
@@ -20,8 +21,10 @@ __all__ = [
     "KeyedChanges",
     "KeyedState",
     "KeyedStatus",
+    "MergeThread",
     "StateLook",
     "TimerMark",
     "WrittenRun",
+    "merging",
     "open_state",
 ]

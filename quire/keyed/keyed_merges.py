@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from quire.errors import PositionLost, QueueInUse, StateConflict
@@ -18,6 +18,8 @@ from quire.interface.transaction import Transaction
 from .format import LAST_HASH
 from .keyed_reader import KeyedReader, KeyedStore
 from .limits import (
+    AHEAD_RUNS,
+    GIVE_UP_WAIT_SECONDS,
     MAX_RUNS,
     MERGE_LOCK_SECONDS,
     MERGE_POLL_SECONDS,
@@ -38,6 +40,10 @@ from .run_merge import (
     merged_rows,
 )
 from .run_output import RunOutput, WrittenRun
+
+
+class MergeStop(Exception):
+    """A merge whose caller does not want it any more."""
 
 
 class KeyedMerges:
@@ -79,6 +85,12 @@ class KeyedMerges:
             if done is not False:
                 return bool(done)
 
+    def merge_ahead(self, give_up: Callable[[], bool]) -> bool:
+        """Merge some in one range, before a transaction has to; False: there is nothing to do."""
+        merge = due_merge(self._reader.manifest().runs, AHEAD_RUNS)
+        # Where others were faster (False) there may be more.
+        return merge is not None and self._try(merge, give_up) is not None
+
     def merge_all(self) -> bool:
         """Merge all runs to one of each range; whether there were any."""
         density, place, any_done = density_of(self._reader.manifest().runs), 0, False
@@ -92,11 +104,15 @@ class KeyedMerges:
         return any_done
 
     def take(
-        self, txn: Transaction, runs: Sequence[RunEntry], merge: DueMerge | None = None
+        self,
+        txn: Transaction,
+        runs: Sequence[RunEntry],
+        merge: DueMerge | None = None,
+        wait_seconds: float = MERGE_WAIT_SECONDS,
     ) -> None:
         """Remove runs in a transaction; with a merge what is inside of its range.
 
-        Raises StateConflict, RunGone.
+        Raises StateConflict, also where another one has them for so long, and RunGone.
         """
         files, values = self._reader.files, self._reader.values
         now = self._reader.manifest().runs
@@ -117,15 +133,17 @@ class KeyedMerges:
         for entry in {entry.id: entry for entry in runs}.values():
             if left[entry.id]:
                 continue
-            if not txn.remove(files.queue, files.message_id(entry), MERGE_WAIT_SECONDS):
+            if not txn.remove(files.queue, files.message_id(entry), wait_seconds):
                 raise StateConflict(f"run {entry.name} was merged already: look anew")
 
-    def _try(self, merge: DueMerge) -> bool | None:
-        """Return True once it is done, False where others were faster; None: others go on."""
+    def _try(self, merge: DueMerge, give_up: Callable[[], bool] | None = None) -> bool | None:
+        """Return True once it is done, False where others were faster; None: others go on, or it
+        was given up.
+        """
         try:
             with self._alone() as lease_id:
-                self._merge(merge, lease_id)
-        except QueueInUse:
+                self._merge(merge, lease_id, give_up)
+        except (QueueInUse, MergeStop):
             return None
         except StateConflict:
             return False
@@ -144,14 +162,17 @@ class KeyedMerges:
         finally:
             integration.end_lease(lease_id)
 
-    def _merge(self, merge: DueMerge, lease_id: int) -> None:
+    def _merge(
+        self, merge: DueMerge, lease_id: int, give_up: Callable[[], bool] | None = None
+    ) -> None:
         files, values = self._reader.files, self._reader.values
+        wait_seconds = MERGE_WAIT_SECONDS if give_up is None else GIVE_UP_WAIT_SECONDS
         output, txn = None, self._store.transaction()
         try:
             with txn:
-                self.take(txn, merge.runs, merge)
+                self.take(txn, merge.runs, merge, wait_seconds)
                 output = self._output(merge)
-                written = self._write(merge, output, lease_id)
+                written = self._write(merge, output, lease_id, give_up)
                 if written.rows:
                     low = min(run.low for run in merge.runs)
                     files.put(txn, written, low, max(run.high for run in merge.runs))
@@ -170,12 +191,20 @@ class KeyedMerges:
         size, count = sum(part.kept for part in parts), sum(part.rows for part in parts)
         return self._reader.files.new_run(layout, size, count, merge.hashes)
 
-    def _write(self, merge: DueMerge, output: RunOutput, lease_id: int) -> WrittenRun:
-        """Write that run."""
+    def _write(
+        self,
+        merge: DueMerge,
+        output: RunOutput,
+        lease_id: int,
+        give_up: Callable[[], bool] | None,
+    ) -> WrittenRun:
+        """Write that run. Raises MergeStop."""
         reader, renew = self._reader, self._store.integration.renew_lease
         manifest, now_us = reader.manifest(), reader.env.now_us()
         shown, opened = layout_by(manifest), reader.opened(merge.runs)
         for rows in merged_rows(manifest, merge.runs, opened, shown, merge.hashes):
+            if give_up is not None and give_up():
+                raise MergeStop
             output.add(living(rows, now_us) if merge.is_oldest else rows)
             with suppress(PositionLost):  # then the values tell who was faster
                 renew(lease_id, MERGE_LOCK_SECONDS)

@@ -237,11 +237,29 @@ class KeyedState:
         """Merge the newest runs where there are several, or all; whether any were.
 
         Rows stay as they are; those that are deleted or expired take no space after a merge of all.
-        `within` merges where there are too many runs. A thread or process that calls this now and
-        then does that beside; large runs are merged range by range, one with each call until there
-        is nothing to merge.
+        `within` merges where there are too many runs, and `keyed.merging` beside it, in a thread.
+        Large runs are merged range by range, one with each call until there is nothing to merge.
         """
         return self._merges.merge_all() if all else self._merges.merge_some()
+
+    def merge_ahead(self, give_up: Callable[[], bool]) -> bool:
+        """Merge runs in one range where `within` would soon have to; False: not now.
+
+        `give_up`: called every few MiB; once it returns True the merge ends, with no change.
+        """
+        return self._merges.merge_ahead(give_up)
+
+    def position(self) -> int:
+        """Return how many runs changes and merges have put so far. Raises QueueNotFound."""
+        return self._store.integration.positions(self._reader.files.queue)[1]
+
+    def when_changed(self, position: int, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` once there are changes or merges behind a `position()`.
+
+        It is called as `store.integration.when_ready` says, and the result withdraws it, too.
+        """
+        source = f"{self._reader.files.queue}@{position}"
+        return self._store.integration.when_ready(source, callback)
 
     def drop(self) -> None:
         """Remove the state with all its rows. Raises NotFound, QueueInUse, KeyHeld."""

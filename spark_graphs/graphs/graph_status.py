@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from quire.env import OsEnv
 from quire.errors import PositionLost, QueueNotFound
 from quire.graphs import see_state
@@ -19,17 +21,27 @@ if TYPE_CHECKING:
     from quire.reports.info import QueueInfo
 
 
-def look(name: str, path: str, runners: Mapping[str, StepLife]) -> RunStatus:
-    """The status of a run of the graph of that name."""
-    return connection.call(path, lambda store: _look(store, name, path, runners))
+def look(
+    name: str, path: str, runners: Mapping[str, StepLife], merge_errors: Mapping[str, str]
+) -> RunStatus:
+    """The status of a run of the graph of that name. `merge_errors`: by state."""
+    return connection.call(path, lambda store: _look(store, name, path, runners, merge_errors))
 
 
-def _look(store: Store, graph: str, path: str, runners: Mapping[str, StepLife]) -> RunStatus:
+def _look(
+    store: Store,
+    graph: str,
+    path: str,
+    runners: Mapping[str, StepLife],
+    merge_errors: Mapping[str, str],
+) -> RunStatus:
     steps = {name: runner.step for name, runner in runners.items()}
     names = dict.fromkeys(queue for step in steps.values() for queue in step.queues)
     queues = {info.name: info for info in _there(store, names)}
     now_us = OsEnv().now_us()
-    statuses = {name: _step(store, runner, queues, now_us) for name, runner in runners.items()}
+    statuses = {
+        name: _step(store, runner, queues, now_us, merge_errors) for name, runner in runners.items()
+    }
     full = {queue for step in statuses.values() for queue in step.full}
     return RunStatus(
         graph,
@@ -49,7 +61,11 @@ def _there(store: Store, names: Collection[str]) -> Sequence[QueueInfo]:
 
 
 def _step(
-    store: Store, runner: StepLife, queues: Mapping[str, QueueInfo], now_us: int
+    store: Store,
+    runner: StepLife,
+    queues: Mapping[str, QueueInfo],
+    now_us: int,
+    merge_errors: Mapping[str, str],
 ) -> StepStatus:
     step, tally = runner.step, runner.tally
     by_queue: dict[str, list[str]] = {}
@@ -73,7 +89,9 @@ def _step(
         rate_out=rate_out,
         awaits={} if awaited is None or phase is not Phase.ALIGNING else dict(awaited.lacking),
         states=tuple(
-            sight for each in step.states if (sight := see_state(store, each.stored)) is not None
+            replace(sight, merge_error=merge_errors.get(each.stored))
+            for each in step.states
+            if (sight := see_state(store, each.stored)) is not None
         ),
         **tally.numbers(),
     )

@@ -4,6 +4,7 @@
   (`StepHold`). Where that cannot be seen, from another machine, the batches' numbers see to it
   that each batch counts once.
 - Ending the program, in whatever way, is as good as stopping the run.
+- The states of all steps are merged in one thread, beside their batches (KMT1).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from quire.env import OsEnv
 from quire.env.interpreter import Lock
 from quire.errors import InvalidArgument, StepFailed, StepTimeout
 from quire.graphs import paused_steps, requested_replays, take_replay
+from quire.keyed import MergeThread
 from quire.libraries.late_imports import importing
 from quire.spark_graphs import connection
 from quire.spark_graphs.limits import RETRY_PAUSE_SECONDS, STOP_SECONDS, WATCH_SECONDS
@@ -70,6 +72,14 @@ class Run:
         self.runners: dict[str, Runner] = {
             name: self._runner(work, queues, restart) for name, work in works.items()
         }
+        self._merging = MergeThread(
+            {
+                state.stored: partial(runner.memory.access.call, state)
+                for runner in self.runners.values()
+                if isinstance(runner, StepRunner)
+                for state in runner.step.states
+            }
+        )
 
     def _runner(self, work: StepWork, queues: Mapping[str, QueueInfo], restart: Restart) -> Runner:
         place, step = self._place, work.step
@@ -91,6 +101,7 @@ class Run:
             for name in sorted(self.runners, key=self._is_plain):
                 self._start(name)  # streaming ones first: Spark may refuse them
         defer_signals(self._thread(self._watch).start)
+        self._merging.start()
         # One of its own: nothing that the store makes wait keeps it from being seen.
         Thread(target=self._watch_spark, name="quire-graph-spark-watch").start()
 
@@ -106,7 +117,7 @@ class Run:
 
     def status(self) -> RunStatus:
         """Return the status of all steps and queues now. Raises what reaching the store raises."""
-        return look(self._place.name, self._place.path, self.runners)
+        return look(self._place.name, self._place.path, self.runners, self._merging.errors)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until every step has been stopped or has failed; False: the time is over.
@@ -162,11 +173,18 @@ class Run:
             self.runners[name].stop()
             if isinstance(self.runners[name], StepRunner):
                 cancel(self._place.spark, self._place.name, name)
+        if step is None:
+            self._merging.stop(0.0)  # told, while the steps end
         for name in names:
             self._join(name)
         if step is None:
             self._is_ending = True
             self._tell()
+            if not self._merging.stop(STOP_SECONDS):
+                raise StepTimeout(
+                    f"a merge of the states goes on after {STOP_SECONDS:g} seconds: stop again, or "
+                    "end the program, which loses nothing"
+                )
 
     def resume(self, step: str) -> None:
         """Start a step again that was stopped or has failed.

@@ -21,6 +21,7 @@ SMALL_RUNS: dict[str, Any] = {
     "MAX_RUNS": 3,
     "MOST_RUNS": 6,
     "MERGED_RUNS": 2,
+    "AHEAD_RUNS": 2,
     "RUN_MESSAGE_BYTES": 1500,
     "PIECE_BYTES": 256,
     "WINDOW_BYTES": 2000,

@@ -18,6 +18,7 @@ FEW, MANY = 3, 30
 STEPS = 12  # of a process, at most; a batch has four or more
 CODE = """
 import os, signal, sys
+from contextlib import nullcontext
 import quire
 from quire import keyed
 from quire.keyed import keyed_merges, run_files, run_output
@@ -25,7 +26,7 @@ from tests.keyed.conftest import SMALL_RUNS
 from tests.keyed.test_keyed_crashes import SCHEMA, go_on
 from tests.kit.limits import limited
 
-path, last = sys.argv[1], int(sys.argv[2])
+path, last, beside = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
 steps = 0
 
 def at_steps(kind, name):
@@ -40,7 +41,7 @@ def at_steps(kind, name):
 def step():
     global steps
     steps += 1
-    if steps == last:
+    if steps >= last > 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
 at_steps(run_output.RunOutput, "finish")
@@ -49,7 +50,8 @@ at_steps(keyed_merges.KeyedMerges, "_merge")
 with limited(SMALL_RUNS), quire.open(path) as store:
     state = keyed.open_state(store, "totals", "customer", SCHEMA)
     print("open", flush=True)
-    go_on(store, state, [])
+    with keyed.merging(state) if beside else nullcontext():
+        go_on(store, state, [])
 """
 
 
@@ -75,8 +77,11 @@ def look(path: str, batches: int) -> int:
     return len(done)
 
 
-def kill_again_and_again(path: str, kills: int, rng: Random) -> None:
-    """Kill so many processes, each at a step, and look; then the last one ends its work."""
+def kill_again_and_again(path: str, kills: int, rng: Random, *, beside: bool = False) -> None:
+    """Kill so many processes, each at a step, and look; then the last one ends its work.
+
+    `beside`: a thread of each merges.
+    """
     batches = 4 * kills
     with quire.open(path) as store:
         store.create_queue("in")
@@ -86,7 +91,7 @@ def kill_again_and_again(path: str, kills: int, rng: Random) -> None:
         keyed.open_state(store, "totals", "customer", SCHEMA)
     for number in range(kills + 1):
         last = rng.randrange(1, STEPS) if number < kills else 0
-        with child(CODE, path, str(last)) as process:
+        with child(CODE, path, str(last), str(beside)) as process:
             assert process.line() == "open"
             process.wait()
         done = look(path, batches)
@@ -101,8 +106,16 @@ def test_a_few_kills_leave_nothing_half(tmp_path: Path, rng: Random) -> None:
 
 
 @pytest.mark.crash
+@pytest.mark.promise(1, 2)
+def test_kills_amid_merges_beside_leave_nothing_half(tmp_path: Path, rng: Random) -> None:
+    """The same where a thread merges, and is killed in the midst of it."""
+    kill_again_and_again(str(tmp_path / "store"), FEW, rng, beside=True)
+
+
+@pytest.mark.crash
 @pytest.mark.long
 @pytest.mark.promise(1, 2)
-def test_thirty_kills_leave_nothing_half(tmp_path: Path, rng: Random) -> None:
+@pytest.mark.parametrize("beside", [False, True])
+def test_thirty_kills_leave_nothing_half(tmp_path: Path, rng: Random, beside: bool) -> None:
     """Between the writing of a run and its commit, amid merges, after them: all is exact."""
-    kill_again_and_again(str(tmp_path / "store"), MANY, rng)
+    kill_again_and_again(str(tmp_path / "store"), MANY, rng, beside=beside)

@@ -341,7 +341,7 @@ def test_a_queue_that_somebody_has_renamed(store: Any) -> None:
         eventually(lambda: runner.tally.phase is Phase.IDLE)
         store.admin.rename_queue("in", "other")
         eventually(lambda: runner.tally.phase is Phase.RETRYING)
-        found = look("g", store.path, {"s": runner})
+        found = look("g", store.path, {"s": runner}, {})
         assert list(found.queues) == ["out"]
         assert found.steps["s"].inputs == ()
         assert "no queue 'in'" in str(found)

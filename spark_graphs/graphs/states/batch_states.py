@@ -47,13 +47,12 @@ T = TypeVar("T")
 
 
 class StateAccess:
-    """The states of a step, opened by this process. For one thread at a time."""
+    """The states of a step, opened by this process. Thread-safe."""
 
     def __init__(self, path: str, env: Env) -> None:
         self.path = path
         self.env = env
-        self._store: Store | None = None
-        self._opened: dict[str, KeyedState] = {}
+        self._opened: tuple[Store | None, dict[str, KeyedState]] = None, {}  # of which store
 
     def call(self, state: StepState, action: Callable[[KeyedState], T]) -> T:
         """Do something with a state. Raises what reaching the store raises, too."""
@@ -63,14 +62,16 @@ class StateAccess:
 
     def state_in(self, store: Store, state: StepState) -> KeyedState:
         """Return the state, as this store's; what it has in memory is kept while that stays."""
-        if store is not self._store:
-            self._store, self._opened = store, {}
-        found = self._opened.get(state.stored)
+        owner, opened = self._opened
+        if store is not owner:
+            opened = {}
+            self._opened = store, opened
+        found = opened.get(state.stored)
         if found is None:
             found = open_state(
                 store, state.stored, env=self.env, files=files_at(self.path, self.env)
             )
-            self._opened[state.stored] = found
+            opened[state.stored] = found
         return found
 
 
