@@ -26,7 +26,7 @@ from quire.spark_graphs.graphs.spark.session import quiet
 from quire.spark_graphs.limits import EXECUTOR_TASKS, EXECUTOR_TRIAL_SECONDS
 
 from .kept_values import KeptValues
-from .step_function import StepWork, whole
+from .step_function import StepWork
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,8 +60,7 @@ def try_out(work: StepWork) -> None:
     inputs = [empty(queue, work.tasks, work.schemas.get(queue)) for queue in work.step.inputs]
     try:
         with analysed(work.step), quiet():
-            work.called(inputs, whole(inputs), -1, lambda: values)
-            work.try_timers(inputs, lambda: values)
+            work.try_out(inputs, lambda: values)
     except InvalidArgument:
         raise
     except Exception as error:

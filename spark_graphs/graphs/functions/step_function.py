@@ -4,6 +4,9 @@ YWO1. What is collected in the driver are the names of fragments, or small block
     large as a batch may be whose rows travel with its job: LOCAL_BYTES. Such a batch needs no
     Python worker, which costs more than all else. Retries of tasks, speculation and stages that
     are run again are safe, since only the fragments that Spark hands over count.
+- The rows of such a batch are one partition, where Spark's own operators make all that becomes of
+  them: it groups, joins and sorts them without a shuffle then, which costs more than all else.
+  Code of the function's author may take long for each row, and has all cores.
 YWO2. A step writes only to the queues that it names.
 """
 
@@ -33,6 +36,7 @@ from quire.spark_graphs.graphs.definition import Step
 from quire.spark_graphs.graphs.schemas import NO_SCHEMAS, Schemas, routes_of, typed_among
 from quire.spark_graphs.graphs.spark.collected_rows import collected, collected_together
 from quire.spark_graphs.graphs.spark.error_reason import text_of
+from quire.spark_graphs.graphs.spark.user_code import has_user_code
 from quire.spark_graphs.graphs.states.batch_states import BatchStates, StateChange, remove_written
 from quire.spark_graphs.graphs.states.checked_changes import check_changes
 from quire.spark_graphs.graphs.states.state_rows import StateRows, due_frame
@@ -76,6 +80,7 @@ class StepWork:
         self.typed: Routes = typed_among(step.writes, schemas)
         self._spark = spark
         self._written_bytes = 0  # by the last batch
+        self._in_one_task = False  # small batches
 
     def run(
         self,
@@ -92,6 +97,7 @@ class StepWork:
         """
         by_tasks = not self._is_small(inputs)
         frames = self._frames(inputs, runs, by_tasks=by_tasks)
+        frames = {q: self._gathered(rows, by_tasks=by_tasks) for q, rows in frames.items()}
         found = self._call(frames, number, values, states, by_tasks=by_tasks)
         times = self._latest(frames) if self._event_times else {}
         return replace(self._written(found, states, by_tasks=by_tasks), times=times)
@@ -107,6 +113,7 @@ class StepWork:
         """Call the function of a state's timers with its rows that are due up to a mark."""
         by_tasks = not self._is_small(())
         due = due_frame(self._spark, state, states.of(state), mark)
+        due = self._gathered(due, by_tasks=by_tasks)
         found = self._call({}, number, values, states, by_tasks=by_tasks, due=(state, due))
         result = self._written(found, states, by_tasks=by_tasks)
         changes = [
@@ -114,15 +121,21 @@ class StepWork:
         ]
         return replace(result, changes=changes)
 
-    def try_timers(self, inputs: Sequence[Input], values: Callable[[], KeptValues]) -> None:
-        """Call the functions of timers without rows, and plan the event times."""
+    def try_out(self, inputs: Sequence[Input], values: Callable[[], KeptValues]) -> None:
+        """Call all functions without rows, plan event times, and see what kind of plans it is."""
         frames = self._frames(inputs, whole(inputs), by_tasks=False)
+        plans = [*self._call(frames, -1, values, None).values()]
         for frame in frames.values():
             frame.selectExpr(*self._event_times)
         for state in self.step.states:
             if state.on_timer is not None:
                 due = due_frame(self._spark, state, None, None)
-                self._call({}, -1, values, None, due=(state, due))
+                plans += self._call({}, -1, values, None, due=(state, due)).values()
+        self._in_one_task = not any(has_user_code(each) for each in plans)
+
+    def _gathered(self, rows: DataFrame, *, by_tasks: bool) -> DataFrame:
+        """Return rows for a function, in one partition where that is enough."""
+        return rows.coalesce(1) if self._in_one_task and not by_tasks else rows
 
     @property
     def _event_times(self) -> list[str]:

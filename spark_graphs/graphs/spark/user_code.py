@@ -1,0 +1,27 @@
+"""Whether a plan calls code of its author, which may take any time for a row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PATTERNS: Final = ("PYTHON_UDF", "SCALA_UDF")
+_RDD: Final = "LogicalRDD"
+
+
+def has_user_code(rows: DataFrame) -> bool:
+    """Return False if Spark's own operators make all of it of rows that travel with the job.
+
+    With Spark Connect that is not known.
+    """
+    frame: Any = getattr(rows, "_jdf", None)
+    if frame is None:
+        return True
+    jvm = rows.sparkSession._jvm
+    patterns: Any = getattr(jvm, "org.apache.spark.sql.catalyst.trees.TreePattern")
+    plan = frame.queryExecution().analyzed()
+    if any(plan.containsPattern(getattr(patterns, name)()) for name in _PATTERNS):
+        return True
+    return _RDD in str(plan.toString())

@@ -1,0 +1,98 @@
+"""Small batches of steps: one partition where Spark's own operators make what is returned."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from quire.spark_graphs import Graph
+from quire.spark_graphs.graphs.spark.user_code import has_user_code
+from tests.spark.numbered_queues import topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.cases(2, of_file=True)]
+
+SHUFFLE = re.compile(r"\bExchange ")  # not that of a broadcast
+
+
+def plan_of(rows: DataFrame) -> str:
+    """How Spark makes the rows."""
+    return str(rows._jdf.queryExecution().executedPlan().toString())
+
+
+def run_once(spark: SparkSession, store: Any, call: Any, messages: list[bytes]) -> list[bytes]:
+    """What a step puts for messages."""
+    graph = Graph("small", spark, store.path)
+    topic(store, "in", "out")
+    graph.step("in", "out")(call)
+    with graph.start(restart="never") as run:
+        store.subscribe("out", "seen", start="earliest")
+        store.put_many("in", messages)
+        run.drain()
+    return [each.payload for each in store.get_many("out/seen", 100)]
+
+
+def test_a_small_batch_is_grouped_and_sorted_without_a_shuffle(
+    spark: SparkSession, store: Any
+) -> None:
+    """A group, a join and an order are one task; all messages of a group are together."""
+    from pyspark.sql import functions as f
+
+    plans: list[str] = []
+
+    def count(rows: DataFrame) -> DataFrame:
+        counts = rows.groupBy("payload").agg(f.count("*").alias("n"))
+        whole = rows.groupBy().agg(f.count("*").alias("all"))
+        found = (
+            counts.crossJoin(whole)
+            .orderBy("payload")
+            .selectExpr(
+                "cast(concat(cast(payload as string), ' ', n, ' ', all) as binary) as payload"
+            )
+        )
+        plans.append(plan_of(found))
+        return found
+
+    found = run_once(spark, store, count, [b"%d" % (number % 3) for number in range(20)])
+    assert found == [b"0 7 20", b"1 7 20", b"2 6 20"]
+    assert not SHUFFLE.search(plans[-1])
+
+
+def test_code_of_the_author_has_all_cores(spark: SparkSession, store: Any) -> None:
+    """Rows that a function of Python makes are shared by tasks, as it may take long for each."""
+    from pyspark.sql import functions as f
+
+    plans: list[str] = []
+
+    def double(rows: DataFrame) -> DataFrame:
+        twice = f.udf(lambda payload: bytes(payload) * 2, "binary")
+        found = rows.select(twice("payload").alias("payload")).groupBy("payload").count()
+        plans.append(plan_of(found))
+        return found.select("payload")
+
+    assert sorted(run_once(spark, store, double, [b"a", b"b", b"a"])) == [b"aa", b"bb"]
+    assert SHUFFLE.search(plans[-1])
+
+
+def test_what_counts_as_code_of_the_author(spark: SparkSession) -> None:
+    """Functions of Python, of groups, of batches, and whatever was an RDD."""
+    from pyspark.sql import functions as f
+
+    rows = spark.range(3)
+    counts = rows.groupBy("id").count()
+    assert not has_user_code(counts.join(rows, "id").orderBy("id"))
+    same = f.udf(lambda x: x, "long")
+    quick = f.pandas_udf(lambda x: x, "long")
+    for each in (
+        rows.select(same("id")).groupBy().count(),
+        rows.select(quick("id")),
+        rows.mapInArrow(lambda batches: batches, "id long").distinct(),
+        rows.groupBy("id").applyInPandas(lambda some: some, "id long"),
+        rows.groupBy("id").cogroup(rows.groupBy("id")).applyInArrow(lambda a, b: a, "id long"),
+        rows.rdd.map(lambda row: row).toDF(rows.schema),
+    ):
+        assert has_user_code(each)
