@@ -86,7 +86,7 @@ def test_what_counts_as_code_of_the_author(spark: SparkSession) -> None:
     counts = rows.groupBy("id").count()
     assert not has_user_code(counts.join(rows, "id").orderBy("id"))
     same = f.udf(lambda x: x, "long")
-    quick = f.pandas_udf(lambda x: x, "long")
+    quick = f.pandas_udf(lambda x: x, "long")  # type: ignore[attr-defined]
     for each in (
         rows.select(same("id")).groupBy().count(),
         rows.select(quick("id")),

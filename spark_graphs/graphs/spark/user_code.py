@@ -1,4 +1,4 @@
-"""Whether a plan calls code of its author, which may take any time for a row."""
+"""User code in a plan of Spark: functions of its author, which may take any time for a row."""
 
 from __future__ import annotations
 
