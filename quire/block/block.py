@@ -380,24 +380,8 @@ class StreamedBlock(Block):
     def payloads(self, start: int = 0, stop: int | None = None) -> list[bytes]:
         return self.whole().payloads(start, stop)
 
-    def message(
-        self,
-        row: int,
-        *,
-        queue: str,
-        first_id: int,
-        time_us: int,
-        delivery_count: int,
-        failed_count: int | None = None,
-    ) -> Message:
-        header = super().message(
-            row,
-            queue=queue,
-            first_id=first_id,
-            time_us=time_us,
-            delivery_count=delivery_count,
-            failed_count=failed_count,
-        )
+    def message(self, row: int, **delivery: Any) -> Message:
+        header = super().message(row, **delivery)
         return streamed_message.StreamedMessage(header, self.stream, self.read_chunk)
 
     def to_arrow(self, start: int = 0, stop: int | None = None, **how: Any) -> pa.RecordBatch:

@@ -132,26 +132,9 @@ class RowBlock(Block):
         other.words, other.rows = words, widen(self.rows, self.words, words)
         return other
 
-    def message(
-        self,
-        row: int,
-        *,
-        queue: str,
-        first_id: int,
-        time_us: int,
-        delivery_count: int,
-        failed_count: int | None = None,
-    ) -> Message:
+    def message(self, row: int, **delivery: Any) -> Message:
         """Message `row` of the block."""
-        header = super().message(
-            row,
-            queue=queue,
-            first_id=first_id,
-            time_us=time_us,
-            delivery_count=delivery_count,
-            failed_count=failed_count,
-        )
-        return TypedMessage(header, self.rows.slice(row, 1))
+        return TypedMessage(super().message(row, **delivery), self.rows.slice(row, 1))
 
     def payloads(self, start: int = 0, stop: int | None = None) -> list[bytes]:
         """Return the messages from `start` to `stop`, each as an Arrow stream."""
