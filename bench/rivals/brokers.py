@@ -9,33 +9,24 @@ import os
 import shutil
 import socket
 import subprocess
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+
+from bench.rivals.server_process import ServerProcess
 
 __all__ = ["NatsServer", "PortServer", "RabbitServer"]
 
-START_SECONDS = 60.0
 RABBIT = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # the wrapper in /usr/sbin changes the user
 
 
-class PortServer:
+class PortServer(ServerProcess):
     """A process that listens at a port."""
 
-    def __init__(self, command: Sequence[str], port: int) -> None:
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        wait_for_port(port, self._process)
-
-    @property
-    def process_ids(self) -> list[int]:
-        """The processes that work for its clients."""
-        return [self._process.pid]
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait()
+    def __init__(
+        self, command: Sequence[str], port: int, environment: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(command, partial(_listens, port), environment, subprocess.DEVNULL)
 
 
 class NatsServer(PortServer):
@@ -60,7 +51,7 @@ class NatsServer(PortServer):
         super().__init__(command, port)
 
 
-class RabbitServer:
+class RabbitServer(PortServer):
     """RabbitMQ without plugins, with all that it keeps in the folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -79,26 +70,16 @@ class RabbitServer:
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
         }  # fmt: skip
         # Its register of names is ours too: RabbitMQ would leave one behind.
-        self._names = subprocess.Popen(
-            [epmd, "-port", str(names)], env=environment, stderr=subprocess.DEVNULL
-        )
-        wait_for_port(names, self._names)
-        self._process = subprocess.Popen([RABBIT], env=environment, stdout=subprocess.DEVNULL)
+        self._names = PortServer([epmd, "-port", str(names)], names, environment)
         try:
-            wait_for_port(port, self._process)
+            super().__init__([RABBIT], port, environment)
         except BaseException:
-            self.stop()
+            self._names.stop()
             raise
 
-    @property
-    def process_ids(self) -> list[int]:
-        """The processes that work for its clients."""
-        return [self._process.pid]
-
     def stop(self) -> None:
-        for process in (self._process, self._names):
-            process.terminate()
-            process.wait()
+        super().stop()
+        self._names.stop()
 
 
 def free_port() -> int:
@@ -109,15 +90,6 @@ def free_port() -> int:
         return port
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait until somebody listens there. Raises RuntimeError."""
-    until = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-        except ConnectionRefusedError:
-            if process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"{process.args!r} did not start") from None
-            time.sleep(0.02)
-        else:
-            return
+def _listens(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0

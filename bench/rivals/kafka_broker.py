@@ -14,6 +14,8 @@ import time
 import uuid
 from pathlib import Path
 
+from bench.rivals.brokers import free_port
+
 __all__ = ["GATHERING", "Broker", "with_kafka"]
 
 START_SECONDS = 60.0
@@ -93,7 +95,7 @@ class Broker:
             raise FileNotFoundError("java is not installed")
         self._class_path = ":".join(map(str, jars(folder, SERVER, alone=False)))
         self._program, self._folder = program, folder
-        port, controller = _free_port(), _free_port()
+        port, controller = free_port(), free_port()
         self.address = f"127.0.0.1:{port}"
         settings = {
             "process.roles": "broker,controller", "node.id": "1",
@@ -139,12 +141,6 @@ class Broker:
                     log = (self._folder / "broker.log").read_text()
                     raise RuntimeError(f"the broker did not start: {log[-2_000:]}") from None
                 time.sleep(0.1)
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def _cluster_id() -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import select
 import shutil
 import socket
-import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from bench.rivals.bare_loop import BareLoop
+from bench.rivals.server_process import ServerProcess
 
 __all__ = [
     "FloorServer",
@@ -28,7 +28,6 @@ __all__ = [
     "serve_floor",
 ]
 
-START_SECONDS = 30.0
 PAGES = 4096  # of the floor's file
 
 
@@ -43,7 +42,7 @@ class Server(Protocol):
     def stop(self) -> None: ...
 
 
-class QuireServer:
+class QuireServer(ServerProcess):
     """`quire serve`, in a process of its own."""
 
     name = "Quire"
@@ -52,20 +51,10 @@ class QuireServer:
         folder.mkdir()
         self.address = str(folder / "store")
         command = [sys.executable, "-m", "quire", "serve", self.address]
-        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        _wait_for(folder / "store" / "run" / "address", self._process)
-
-    @property
-    def process_ids(self) -> list[int]:
-        """The processes that work for its clients."""
-        return [self._process.pid]
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait()
+        super().__init__(command, (folder / "store" / "run" / "address").exists)
 
 
-class RedisServer:
+class RedisServer(ServerProcess):
     """redis-server with appendonly yes, appendfsync always. Raises FileNotFoundError."""
 
     name = "Redis"
@@ -85,17 +74,7 @@ class RedisServer:
             "dir": str(folder), "auto-aof-rewrite-percentage": "0",
         }  # fmt: skip
         options = [part for name, value in settings.items() for part in (f"--{name}", value)]
-        self._process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
-        _wait_for(folder / "redis.sock", self._process)
-
-    @property
-    def process_ids(self) -> list[int]:
-        """The processes that work for its clients."""
-        return [self._process.pid]
-
-    def stop(self) -> None:
-        self._process.terminate()
-        self._process.wait()
+        super().__init__([program, *options], partial(_listens, self.address))
 
 
 class UnsyncedRedisServer(RedisServer):
@@ -124,7 +103,7 @@ class PostgresServer:
         self._cluster.stop()
 
 
-class FloorServer:
+class FloorServer(ServerProcess):
     """`serve_floor` in a process of its own."""
 
     name = "floor"
@@ -135,12 +114,7 @@ class FloorServer:
         floor = "from bench.served.served_rivals import serve_floor; serve_floor(*sys.argv[1:])"
         code = f"import sys; {floor}"
         command = [sys.executable, "-c", code, self.address, str(folder / "pages")]
-        self._process = subprocess.Popen(command)
-        _wait_for(folder / "floor.sock", self._process)
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        super().__init__(command, partial(_listens, self.address))
 
 
 def serve_floor(address: str, pages: str) -> None:
@@ -174,10 +148,6 @@ def serve_floor(address: str, pages: str) -> None:
             client.send(data)
 
 
-def _wait_for(path: Path, process: subprocess.Popen[Any]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not path.exists():
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"{process.args!r} did not start")
-        time.sleep(0.02)
-    time.sleep(0.2)
+def _listens(address: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as tried:
+        return tried.connect_ex(address) == 0
