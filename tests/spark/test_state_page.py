@@ -1,15 +1,19 @@
-"""The first program of docs/state.md prints what the page says."""
+"""The programs of docs/state.md do what the page says."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quire.spark_graphs import connection, keyed
+from quire import keyed as states
+from quire.spark_graphs import Graph, connection, keyed
+from tests.kit.waiting import SECONDS, eventually
 from tests.source_tree import ROOT
+from tests.spark.numbered_queues import topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,9 +22,9 @@ if TYPE_CHECKING:
 def test_the_states_of_the_page_may_be_described() -> None:
     """Each `keyed(...)` that stands there."""
     page = (ROOT / "docs" / "state.md").read_text()
-    lines = re.findall(r"^(?:columns|\w+) = (?:keyed\(|\").*$", page, re.MULTILINE)
-    assert len(lines) == 5
-    exec("\n".join(lines), {"keyed": keyed, "close": lambda due, open: None})
+    lines = re.findall(r"^\w+ = keyed\(.*$", page, re.MULTILINE)
+    assert len(lines) == 4
+    exec("\n".join(lines), {"keyed": keyed, "remind": lambda due, waiting: None})
 
 
 @pytest.mark.spark
@@ -41,3 +45,35 @@ def test_the_program_of_the_page(
     connection.forget("shop.quire")
     assert capsys.readouterr().out.strip() == printed[1]
     assert len(block[1].partition("\nwith g.start()")[0].splitlines()) <= 20
+
+
+@pytest.mark.spark
+def test_an_order_that_is_not_paid(graph: Graph, store: Any) -> None:
+    """As the page has it: paid in the same batch, later, and not at all."""
+    page = (ROOT / "docs" / "state.md").read_text()
+    block = re.search(r"^```python\n(def remind.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    for queue in ("orders", "payments"):
+        graph.queue(queue, schema="order_id string, at timestamp")
+    exec(block[1], {"g": graph, "keyed": keyed})
+    moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+    def put(queue: str, *orders: str, minute: int) -> None:
+        at = moment + timedelta(minutes=minute)
+        store.put_many(queue, [{"order_id": order, "at": at} for order in orders])
+
+    topic(store, "reminders")
+    with graph.start() as run:
+        put("orders", "a", "b", "c", minute=0)
+        put("payments", "a", minute=1)
+        run.drain(timeout=SECONDS)
+        put("payments", "b", minute=29)
+        put("orders", "d", minute=29)
+        run.drain(timeout=SECONDS)
+        assert store.browse("reminders/check").payloads() == []
+        put("payments", "none", minute=30)
+        put("orders", "e", minute=31)
+        run.drain(timeout=SECONDS)
+        eventually(lambda: store.browse("reminders/check").payloads() == [b"c"])
+    rows = states.open_state(store, "waiting").rows()
+    assert sorted(row["order_id"] for batch in rows for row in batch.to_pylist()) == ["d", "e"]
