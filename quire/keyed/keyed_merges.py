@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from quire.errors import PositionLost, QueueInUse, StateConflict
+from quire.errors import PositionLost, QueueInUse, ResourceExhausted, StateConflict
 from quire.interface.transaction import Transaction
 
 from .format import LAST_HASH
@@ -62,7 +62,12 @@ class KeyedMerges:
                 return
             merge = due_merge(runs, MAX_RUNS)
             assert merge is not None
-            done = self._try(merge)
+            try:
+                done = self._try(merge)
+            except ResourceExhausted:
+                if depth >= MOST_RUNS:
+                    raise
+                return  # who only reads goes on meanwhile
             if depth >= MOST_RUNS:
                 if done is None:  # the one that another process does now is waited for
                     self._reader.env.sleep(MERGE_POLL_SECONDS)

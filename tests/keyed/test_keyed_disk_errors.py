@@ -28,8 +28,9 @@ from quire.keyed.fragment_files import SeenFragments
 from quire.keyed.state_look import _open_runs
 from quire.ltds import is_foreign, list_ids
 from quire.testing import SimEnv
-from tests.keyed.conftest import PATH, SMALL
+from tests.keyed.conftest import PATH, SMALL, SMALL_RUNS
 from tests.keyed.state_digest import Row, digest_of, state_digest
+from tests.kit.limits import Limits
 
 DIRECTORY = f"{PATH}/ltds"
 NUMBERS = (errno.ENOSPC, errno.EIO)
@@ -116,7 +117,7 @@ WORK: dict[str, Callable[[quire.Store, keyed.KeyedState, SimEnv], None]] = {
 
 @pytest.fixture
 def machine(env: SimEnv) -> SimEnv:
-    """With a state of three runs, two of them files; tests work on copies (`kill`)."""
+    """With a state of two runs, which are files; tests work on copies (`kill`)."""
     with quire.open(PATH, env=env, background=False, **SMALL) as store:
         store.create_queue("in")
         store.create_queue("out")
@@ -254,6 +255,29 @@ def test_a_disk_without_room(machine: SimEnv, name: str) -> None:
 
     for pages in (*range(9), 12, 16, 24, 40):
         work_with(machine, name, spoil_with(4096 * pages))
+
+
+def test_who_only_reads_goes_on_where_a_merge_has_no_room(machine: SimEnv, limits: Limits) -> None:
+    """Until a key may be in twice as many runs; and it is merged once there is room."""
+    env = machine.kill()
+    with quire.open(PATH, env=env, background=False, **SMALL) as store:
+        state = opened(store, env)
+        with store.transaction() as txn, state.within(txn) as rows:
+            rows.put(rows_of(drawn(5)))
+        env.capacity_bytes = env.used_bytes()
+        before = state.runs()
+        with store.transaction() as txn, state.within(txn) as rows:
+            assert txn.get("in") is not None
+            assert rows.get([1, 2, 99]).num_rows == 2
+        state.end_look(state.look())
+        assert state.runs() == before
+        assert len(before) == SMALL_RUNS["MAX_RUNS"]
+        limits(MOST_RUNS=SMALL_RUNS["MAX_RUNS"])
+        with pytest.raises(DiskFull, match="free space"):
+            state.look()
+        env.capacity_bytes = None
+        state.end_look(state.look())
+        assert len(state.runs()) < len(before)
 
 
 @pytest.mark.parametrize("end", ["rollback", "conflict", "prepared", "collected"])
