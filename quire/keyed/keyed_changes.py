@@ -143,6 +143,18 @@ class KeyedChanges:
         times = times_of("timers", timers, len(batch), NEVER)
         self._add(put_rows(self._layout, batch, lasting, times))
 
+    def set_timers(self, keys: Any, timers: Any) -> None:
+        """Set when the rows of these keys are due; they stay as they are else.
+
+        Keys without a row are passed over. `keys` as for `get`, `timers` as for `put`, one for each
+        key; of one key twice the later one. Raises InvalidArgument, StateConflict, StoreCorrupt.
+        """
+        self._check_open()
+        columns = keys_of(self._reader.name, self._layout, keys)
+        hashes = hashes_of(columns)
+        times = times_of("timers", timers, len(hashes), NEVER)
+        self._add(self._look(lambda rows: rows.rows_with_timers(columns, hashes, times)))
+
     def delete(self, keys: Any) -> None:
         """Delete the rows of these keys, as `get` takes them; those that are not there, too."""
         self._check_open()

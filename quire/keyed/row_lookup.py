@@ -53,6 +53,15 @@ class RowLookup(NamedTuple):
         times[places] = np.where(rows.living_at(self.now_us), rows.timers, NEVER)
         return _times(times)
 
+    def rows_with_timers(
+        self, keys: Sequence[pa.Array], hashes: NDArray[np.uint64], times: NDArray[np.int64]
+    ) -> KeyedRows:
+        """Return the rows that there are, with new timers; of one key the later one first."""
+        places, rows = self._newest(keys, hashes)
+        order = np.argsort(places, kind="stable")[::-1]
+        order = order[rows.living_at(self.now_us)[order]]
+        return rows.take(order)._replace(timers=times[places[order]])
+
     def due_mark(self, until: int, limit: int, after: TimerMark) -> TimerMark | None:
         """Return a mark up to which at most so many rows are due, later ones than `after`; None:
         none is due.

@@ -84,7 +84,14 @@ class StateLook(Struct, frozen=True):
 
         `keys` as for `KeyedChanges.get`. Raises InvalidArgument.
         """
-        return range_numbers(hashes_of(keys_of(self.name, self._layout, keys)), count)
+        return range_numbers(self.hashes(keys), count)
+
+    def hashes(self, keys: Any) -> NDArray[np.uint64]:
+        """Return the hash of each key, by which ranges and timers of one time are in their order.
+
+        `keys` as for `KeyedChanges.get`. Raises InvalidArgument.
+        """
+        return hashes_of(keys_of(self.name, self._layout, keys))
 
     # In a task
 

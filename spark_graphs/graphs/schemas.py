@@ -64,18 +64,32 @@ def routes_of(schema: StructType, queue: str | None, typed: Routes) -> Routes | 
 
 
 def check_letters(steps: Iterable[Step], schemas: Schemas) -> None:
-    """A queue for dead letters has bytes, or the columns of the inputs. Raises InvalidArgument."""
+    """A queue for dead letters has bytes, or the columns of the inputs. Raises InvalidArgument.
+
+    Where rows of a state may be due it has bytes: they have other columns.
+    """
     for step, queue in [(each, queue) for each in steps for queue in each.inputs]:
         own = schemas.get(queue)
         theirs = None if step.dead is None else schemas.get(step.dead)
         if theirs is None:
             continue
+        _check_due(step, theirs)
         if own is None or not is_part(own, theirs):
             raise InvalidArgument(
                 f"queue '{step.dead}' takes dead letters of step '{step.name}' and has {theirs}, "
                 f"and queue '{queue}' has {own or 'bytes'}: have a queue for dead letters with the "
                 "same columns, or one of bytes, which gets rows as Arrow streams"
             )
+
+
+def _check_due(step: Step, theirs: str) -> None:
+    timed = [each.name for each in step.states if each.on_timer is not None]
+    if timed:
+        raise InvalidArgument(
+            f"queue '{step.dead}' takes dead letters of step '{step.name}' and has {theirs}, "
+            f"and rows of state '{timed[0]}' that its timers fail with have other columns: have a "
+            "queue for dead letters of bytes, which gets rows as Arrow streams"
+        )
 
 
 def _check(schema: StructType, queue: str, schema_ddl: str, without: Iterable[str] = ()) -> None:

@@ -106,10 +106,22 @@ class TimedHistory:
         with self.store.transaction() as txn:
             with self.state.within(txn) as rows:
                 self.put(rows, self.drawn())
+                if self.rng.random() < 0.4:
+                    self.set_timers(rows)
                 self.compare(rows)
             if self.rng.random() < 0.2:
                 txn.rollback()
                 self.rows = before
+
+    def set_timers(self, rows: keyed.KeyedChanges) -> None:
+        """Set timers of keys, some of which have no row, and some of which are there twice."""
+        keys = self.rng.choices(range(90), k=self.rng.randrange(20))
+        timers = [self.timer() for _ in keys]
+        rows.set_timers(keys, timers)
+        for key, timer in zip(keys, timers, strict=True):
+            if key in self.rows:
+                value, _, gone = self.rows[key]
+                self.rows[key] = value, timer, gone
 
     def fire(self) -> None:
         """Fire timers, and change rows before it, after it, or not at all."""
@@ -259,6 +271,9 @@ def test_a_timer_in_twenty_lines(store: quire.Store, env: SimEnv) -> None:
         changes.put(rows[3:4], timers=[5])
     with store.transaction() as txn, state.within(txn) as changes:
         assert changes.due(100).rows.to_pylist() == [rows[3]]
+        changes.set_timers([3, 4, 1], [7, 6, 5])  # 1 has no row
+    with store.transaction() as txn, state.within(txn) as changes:
+        assert changes.due(100).rows.to_pylist() == [rows[4], rows[3]]
     with store.transaction() as txn, state.within(txn) as changes:
         assert changes.due(100).rows.num_rows == 0
     assert state.get([0, 2, 3, 4]).num_rows == 4

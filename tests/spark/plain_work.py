@@ -10,7 +10,8 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from quire.spark_graphs.fragments.fragment import Fragment
-from quire.spark_graphs.graphs.batches.batch_inputs import RowRange
+from quire.spark_graphs.graphs.batches.due_input import DueInput
+from quire.spark_graphs.graphs.batches.row_ranges import RowRange
 from quire.spark_graphs.graphs.batches.task_store import TaskStore
 from quire.spark_graphs.graphs.definition import Step
 from quire.spark_graphs.graphs.functions.step_function import StepResult, StepWork
@@ -22,7 +23,10 @@ Function = Callable[..., dict[str, list[bytes]]]
 
 
 class PlainWork(StepWork):
-    """The function gets lists of payloads, and returns lists of payloads by queue."""
+    """The function gets lists of payloads, and returns lists of payloads by queue.
+
+    That of a state's timers gets a list of rows, and returns the same.
+    """
 
     def run(
         self,
@@ -32,6 +36,11 @@ class PlainWork(StepWork):
         values: Any,
         states: Any = None,
     ) -> StepResult:
+        due = inputs[0]
+        if isinstance(due, DueInput):
+            found = self._fragments(due.due.on_timer(rows_of(due, runs[0])))  # type: ignore[misc]
+            changes = [replace(states.of(due.due).unchanged(), fired=due.mark)]
+            return StepResult(found, changes)
         given = [
             [
                 each.message(row).column("payload")[0].as_py()
@@ -40,12 +49,20 @@ class PlainWork(StepWork):
             ]
             for each, some in zip(inputs, runs, strict=True)
         ]
-        returned: dict[str, list[bytes]] = self.step.function(*given)
+        return StepResult(self._fragments(self.step.function(*given)))
+
+    def _fragments(self, returned: dict[str, list[bytes]]) -> list[Fragment]:
         fragments: list[Fragment] = []
         for queue, payloads in returned.items():
             batch = pa.RecordBatch.from_pydict({"payload": pa.array(payloads, pa.binary())})
             fragments += self.tasks.write(iter([batch]), queue, None)
-        return StepResult(fragments)
+        return fragments
+
+
+def rows_of(due: DueInput, runs: Sequence[RowRange]) -> list[dict[str, Any]]:
+    """Some of the rows that are due."""
+    found: list[dict[str, Any]] = due.part(runs).rows.to_pylist()
+    return found
 
 
 class PlainSpark:

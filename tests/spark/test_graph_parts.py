@@ -19,11 +19,12 @@ from quire.errors import (
 from quire.limits import MAX_ATTRIBUTES_BYTES
 from quire.messages.message_schema import MESSAGE_SCHEMA
 from quire.spark_graphs import connection
-from quire.spark_graphs.graphs.batches.batch_inputs import Leased, arrow_columns
+from quire.spark_graphs.graphs.batches.batch_inputs import Input, Leased, arrow_columns, empty
 from quire.spark_graphs.graphs.batches.batch_planner import Batch, Planner, cut, release, standing
 from quire.spark_graphs.graphs.batches.task_store import TaskStore
 from quire.spark_graphs.graphs.definition import Limit, Step, limit_of, seconds_of
 from quire.spark_graphs.graphs.failures.dead_letters import (
+    RowFailure,
     letter,
     origin_of,
     own_attributes,
@@ -52,7 +53,7 @@ def planned(plan: Planner, *given: Any, **options: Any) -> Batch:
     return found
 
 
-def payloads(store: Any, part: Leased) -> list[int]:
+def payloads(store: Any, part: Input) -> list[int]:
     """The numbers of an input."""
     return [int(part.message(n).column("payload")[0].as_py()) for n in range(part.count)]
 
@@ -127,6 +128,7 @@ def test_a_planned_batch_keeps_its_messages(store: Any) -> None:
     store.admin.checkpoint()
     assert payloads(store, batch.inputs[0]) == list(range(20))
     part = batch.inputs[0]
+    assert isinstance(part, Leased)
     cut_pieces = part._cut([(3, 5), (11, 14)])
     found = [p.piece.stop - p.piece.start for p in cut_pieces]
     assert sum(found) == 5
@@ -240,11 +242,10 @@ def test_a_dead_letter_says_where_it_comes_from(store: Any) -> None:
     """And is the message as it was; what is too much for attributes is left out."""
     topic(store, "dead")
     poison = Poison.of(0, 7, ValueError("no number\n" + "more of it " * 500))
-    said: dict[str, Any] = {"step": "g/s", "subscription": "g.s", "number": 4, "now_us": 5}
-    said |= {"reason": poison.reason, "trace": poison.trace}
-    made = letter(message(correlation_id="c", priority=3), **said)
-    large = letter(message(attributes=[("k", "v" * (MAX_ATTRIBUTES_BYTES - 2_000))]), **said)
-    full = letter(message(attributes=[("k", "v" * (MAX_ATTRIBUTES_BYTES - 1))]), **said)
+    said = RowFailure("g/s", 4, poison.reason, poison.trace, 5), "g.s"
+    made = letter(message(correlation_id="c", priority=3), *said)
+    large = letter(message(attributes=[("k", "v" * (MAX_ATTRIBUTES_BYTES - 2_000))]), *said)
+    full = letter(message(attributes=[("k", "v" * (MAX_ATTRIBUTES_BYTES - 1))]), *said)
     with store.transaction() as txn:
         for each in together([made, large, full]):
             txn.put_moved_many("dead", each)
@@ -320,9 +321,9 @@ def test_what_is_too_much_for_the_driver_goes_by_tasks(
     monkeypatch.setattr(StepWork, "_by_tasks", lambda *given: [])
     for _ in range(2):
         with pytest.raises(RuntimeError):
-            made.run([], [], 0, nobody)
+            made.run([empty("a", made.tasks, None)], [[]], 0, nobody)
         assert (
-            made.run([], [], 0, nobody).fragments == []
+            made.run([empty("a", made.tasks, None)], [[]], 0, nobody).fragments == []
         )  # which has made little: the next one is small
 
 
@@ -337,6 +338,7 @@ def test_a_few_messages_of_a_file_are_few_bytes(store: Any) -> None:
         whole = {queue: COUNT}
         batch = planned(planner(store, Limit(10), queue), store, {queue: 5}, whole)
         (found,) = batch.inputs
+        assert isinstance(found, Leased)
         assert {each.piece.kind for each in found.pieces} == {"ltds"}
         assert 5000 <= found.size_bytes <= 6000
         release(store.path, batch)

@@ -23,8 +23,8 @@ from quire.spark_graphs import connection
 from quire.spark_graphs.fragments import fragment_file
 from quire.spark_graphs.fragments.fragment import Fragment
 from quire.spark_graphs.fragments.fragment_file import FragmentWriter
-from quire.spark_graphs.graphs.batches.batch_inputs import RowRange
 from quire.spark_graphs.graphs.batches.batch_planner import standing
+from quire.spark_graphs.graphs.batches.row_ranges import RowRange
 from quire.spark_graphs.graphs.batches.task_store import StoreTrouble, TaskStore, trouble
 from quire.spark_graphs.graphs.definition import Limit, Step
 from quire.spark_graphs.graphs.functions.kept_values import KeptValues

@@ -10,25 +10,25 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from quire.libraries import np, pa
+from quire.libraries import pa
 from quire.spark_graphs.graphs.spark.local_rows import local_frame
+from quire.spark_graphs.graphs.step_state import StepState
 from quire.spark_graphs.limits import LOCAL_BYTES
 from quire.spark_graphs.pyspark_features import to_arrow_schema
 from quire.spark_graphs.reading.partition import QueuePiece, QuirePartition, partitions
 from quire.spark_graphs.reading.row_columns import whole_schema
 
+from .due_input import DueInput
+from .row_ranges import RowRange, numbers_in
 from .task_store import PartReader, TaskStore, trouble
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-RowRange = tuple[int, int]
-"""Rows from one number to before another."""
 
 
 def arrow_columns(schema_ddl: str | None) -> pa.Schema:
@@ -37,11 +37,15 @@ def arrow_columns(schema_ddl: str | None) -> pa.Schema:
 
 
 class Framed(Protocol):
-    """The messages of one queue, as a function gets them."""
+    """The messages of one queue, or the due rows of a state, as a function gets them."""
 
     @property
     def queue(self) -> str:
-        """The name of the queue."""
+        """The name of the queue, or of the state."""
+
+    @property
+    def due(self) -> StepState | None:
+        """The state whose rows they are; None: they are messages."""
 
     def frame(self, spark: SparkSession, runs: Sequence[RowRange], *, by_tasks: bool) -> DataFrame:
         """Return some messages, in order; read by tasks, or now, to travel with the job."""
@@ -54,6 +58,8 @@ class Leased(Struct, frozen=True, dict=True):
     pieces: tuple[QueuePiece, ...]
     store: TaskStore
     schema_ddl: str | None = None  # the schema of a typed queue
+
+    due: ClassVar[None] = None
 
     @property
     def count(self) -> int:
@@ -100,12 +106,12 @@ class Leased(Struct, frozen=True, dict=True):
         piece = self.pieces[index].piece
         return piece.first_position + number - (self._ends[index - 1] if index else 0)
 
-    def number_at(self, position: int) -> int:
-        """Return how many rows are before a position of the queue."""
+    def count_to(self, position: int) -> int:
+        """Return how many rows there are up to and with a position of the queue."""
         found = 0
         for item in self.pieces:
             piece = item.piece
-            found += max(0, min(piece.stop - piece.start, position - piece.first_position))
+            found += max(0, min(piece.stop - piece.start, position + 1 - piece.first_position))
         return found
 
     def part(self, runs: Sequence[RowRange]) -> Leased:
@@ -156,6 +162,8 @@ class LoadedMessages(Struct, frozen=True):
     rows: pa.Table  # in all columns that the queue has now
     schema_ddl: str | None = None  # the schema of a typed queue, when the graph was started
 
+    due: ClassVar[None] = None
+
     @property
     def count(self) -> int:
         return int(self.rows.num_rows)
@@ -172,9 +180,7 @@ class LoadedMessages(Struct, frozen=True):
         if len(runs) == 1:
             ((begin, end),) = runs
             return replace(self, rows=self.rows.slice(begin, end - begin))
-        numbers = [np.arange(begin, end) for begin, end in runs]
-        some = np.concatenate(numbers) if numbers else np.arange(0)
-        return replace(self, rows=self.rows.take(some))
+        return replace(self, rows=self.rows.take(numbers_in(runs)))
 
     def load(self) -> LoadedMessages:
         return self
@@ -185,9 +191,16 @@ class LoadedMessages(Struct, frozen=True):
     def message(self, number: int) -> pa.RecordBatch:
         return self.rows.slice(number, 1).combine_chunks().to_batches()[0]
 
+    def position(self, number: int) -> int:
+        """Return the number: these messages are in no queue."""
+        return number
 
-Input = Leased | LoadedMessages
-"""The messages of one queue in one batch."""
+    def count_to(self, position: int) -> int:
+        return min(position + 1, self.count)
+
+
+Input = Leased | LoadedMessages | DueInput
+"""The messages of one queue in one batch, or its due rows of a state."""
 
 
 class Near:
@@ -196,7 +209,9 @@ class Near:
     def __init__(self, source: Input) -> None:
         self._source = source
         self._first = self._end = 0
-        self._loaded: LoadedMessages | None = None  # rows from the first to before the end
+        self._loaded: LoadedMessages | DueInput | None = (
+            None  # rows from the first to before the end
+        )
 
     def part(self, runs: Sequence[RowRange]) -> Input:
         """Return a part as an input's; what is small does not come from the store each time."""

@@ -51,7 +51,7 @@ from quire.spark_graphs.planning.lease_renewal import renewal_of
 from quire.spark_graphs.reading.partition import QueuePiece
 from quire.spark_graphs.task_files.task_files import files_at
 
-from .batch_inputs import Leased
+from .batch_inputs import Input, Leased
 from .markers import AwaitedMarker, Markers
 from .task_store import TaskStore
 
@@ -65,13 +65,18 @@ class Batch(Struct, frozen=True):
 
     begins: Positions
     ends: Positions
-    inputs: tuple[Leased, ...]  # one for each queue, in the order of the ranges
+    inputs: tuple[Input, ...]  # one for each queue, in the order of the ranges, or due rows
     created_us: Mapping[str, int]
     lease_id: int | None
 
     @property
     def messages(self) -> int:
         """The number of its messages."""
+        return sum(each.count for each in self.inputs if each.due is None)
+
+    @property
+    def rows(self) -> int:
+        """The number of its messages, or of its due rows."""
         return sum(each.count for each in self.inputs)
 
     @property

@@ -4,6 +4,8 @@ YDL1. A dead letter is the message as it was, with attributes that say which ste
     it, where it was, and how. Where there is no room beside its own, the stack trace is left out,
     and then all of them.
 - It is put by the commit that counts the message as read: it is in one of the two queues.
+- That of a due row has the row, as an Arrow stream, the name of its state and the time of its
+  timer. It is put by the commit with which the timer has fired, and the row stays.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from quire.batches.moved_messages import OWN_PREFIX, QUEUE, SUBSCRIPTION, TIME
 from quire.definitions.row_schema import META, schema_of_words
@@ -27,6 +31,10 @@ STEP: Final = "quire.step"
 POSITION: Final = "quire.position"
 NUMBER: Final = "quire.batch"
 TRACE: Final = "quire.trace"
+STATE: Final = "quire.state"
+"""The state, by its name in the store, of a row that was due."""
+TIMER: Final = "quire.timer"
+"""The time of its timer, in microseconds since 1970."""
 
 Letter: TypeAlias = "pa.RecordBatch | dict[str, Any]"
 """A row of bytes, or a batch of one in columns of its own."""
@@ -36,15 +44,34 @@ _META_TYPE: Final = pa.struct([MESSAGE_SCHEMA.field(name) for name in SETTABLE])
 _UNSET: Final = ("expires_at", "deliver_at")  # times of the queue that it is out of
 
 
+class RowFailure(Struct, frozen=True):
+    """How a step has failed with a row."""
+
+    step: str
+    number: int  # of the batch
+    reason: str
+    trace: str
+    now_us: int
+
+    def attributes(
+        self, own: Mapping[str, str], origin: Mapping[str, str]
+    ) -> list[tuple[str, str]]:
+        """Return a dead letter's attributes, those of its own and where it comes from (YDL1)."""
+        described = {
+            **origin,
+            STEP: self.step,
+            NUMBER: str(self.number),
+            REASON: _start(self.reason, DEAD_REASON_BYTES),
+            TIME: str(self.now_us),
+        }
+        trace = {TRACE: _end(self.trace, DEAD_TRACE_BYTES)}
+        return list(_fitting(dict(own), described, trace).items())
+
+
 def letter(
     message: pa.RecordBatch,
-    *,
-    step: str,
+    failure: RowFailure,
     subscription: str,
-    number: int,
-    reason: str,
-    trace: str,
-    now_us: int,
     dead_schema_ddl: str | None = None,
 ) -> Letter:
     """The message of a batch of one row, in all columns of its input, as a dead letter (YDL1).
@@ -60,13 +87,9 @@ def letter(
         QUEUE: row["queue"],
         SUBSCRIPTION: subscription,
         POSITION: str(row["position"]),
-        STEP: step,
-        NUMBER: str(number),
-        REASON: _start(reason, DEAD_REASON_BYTES),
-        TIME: str(now_us),
     }
     row = {name: row.get(name) for name in _SCHEMA.names} | dict.fromkeys(_UNSET)
-    row["attributes"] = list(_fitting(own, origin, {TRACE: _end(trace, DEAD_TRACE_BYTES)}).items())
+    row["attributes"] = failure.attributes(own, origin)
     if is_typed:
         columns = message.select([name for name in message.schema.names if name != META])
         if dead_schema_ddl is not None:
@@ -79,6 +102,15 @@ def letter(
             return columns.append_column(META, pa.array([row], _META_TYPE))
         row |= {"payload": row_payload(columns), "content_type": ARROW_STREAM}
     return row
+
+
+def due_letter(row: pa.RecordBatch, failure: RowFailure, state: str, timer: int) -> Letter:
+    """Return the dead letter of a row of a state that was due."""
+    return dict.fromkeys(_SCHEMA.names) | {
+        "attributes": failure.attributes({}, {STATE: state, TIMER: str(timer)}),
+        "payload": row_payload(row),
+        "content_type": ARROW_STREAM,
+    }
 
 
 def together(letters: Iterable[Letter]) -> list[pa.RecordBatch]:

@@ -18,7 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from quire.libraries.late_imports import importing
-from quire.spark_graphs.graphs.batches.batch_inputs import Framed, Input, LoadedMessages, RowRange
+from quire.spark_graphs.graphs.batches.batch_inputs import Framed, Input, Leased, LoadedMessages
+from quire.spark_graphs.graphs.batches.due_input import DueInput
+from quire.spark_graphs.graphs.batches.row_ranges import RowRange
 from quire.spark_graphs.graphs.functions.kept_values import KeptValues
 from quire.spark_graphs.graphs.functions.step_function import StepWork
 from quire.spark_graphs.graphs.spark.collected_rows import call_jvm, exception_text, readable_error
@@ -63,7 +65,7 @@ def plan_in_driver(
     if not hasattr(spark, "_jsparkSession"):  # Spark Connect
         return None
     rows = inputs[index]
-    assert isinstance(rows, LoadedMessages)
+    assert not isinstance(rows, Leased)
     try:
         driver = _Driver(spark, rows)
         frames: list[Framed] = [*inputs]
@@ -93,8 +95,8 @@ def _jobs_refused(spark: SparkSession) -> Iterator[None]:
 class _Driver:
     """The rows of an input, as a function gets them; they are nowhere but in the driver."""
 
-    def __init__(self, spark: SparkSession, rows: LoadedMessages) -> None:
-        self.queue = rows.queue
+    def __init__(self, spark: SparkSession, rows: LoadedMessages | DueInput) -> None:
+        self.queue, self.due = rows.queue, rows.due
         self._spark = spark
         local = rows.frame(spark, [(0, rows.count)], by_tasks=False)._jdf
         relation = local.queryExecution().analyzed()

@@ -1,4 +1,4 @@
-"""A step's batch that fails is told apart: which messages are at fault, in limited time.
+"""A step's batch that fails is told apart: which of its rows are at fault, in limited time.
 
 - It takes `poison_seconds` at most, but for the trials at hand. What is known by then stays known:
   the batch is planned anew with the rows that are told apart, and goes on where it was.
@@ -11,9 +11,10 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import Any
 
 from quire.env import Env
-from quire.spark_graphs.graphs.batches.batch_inputs import Leased
+from quire.spark_graphs.graphs.batches.batch_inputs import Input
 from quire.spark_graphs.limits import MOST_DEAD_LETTERS, POISON_WINDOW
 
 from .poison import (
@@ -29,15 +30,15 @@ from .poison import (
 
 
 class Broken(Exception):
-    """A step's function fails with too many messages to go on."""
+    """A step's function fails with too many rows to go on."""
 
 
 class Smaller(Exception):
-    """The time is over: a batch of so many messages can be done at once, or told apart faster."""
+    """The time is over: a batch of so many rows can be done at once, or told apart faster."""
 
-    def __init__(self, messages: int) -> None:
-        super().__init__(messages)
-        self.messages = messages
+    def __init__(self, rows: int) -> None:
+        super().__init__(rows)
+        self.rows = rows
 
 
 class RecentRows:
@@ -65,16 +66,27 @@ class RecentRows:
 
 
 class StepPoison:
-    """The poison of a step: messages that it fails with, as far as they are found."""
+    """The poison of a step's function: rows that it fails with, as far as they are found."""
 
-    def __init__(self, share: float, seconds: float, env: Env) -> None:
-        """`share`, `seconds`: how much of it is too much, and how long to look for it."""
+    def __init__(
+        self,
+        share: float,
+        seconds: float,
+        env: Env,
+        function: str = "the function",
+        rows: str = "messages",
+    ) -> None:
+        """`share`, `seconds`: how much of it is too much, and how long to look for it.
+
+        `function`, `rows`: the words for what fails, and with what.
+        """
+        self._words = function, rows
         self._share = share
         self._seconds = seconds
         self._env = env
         self._recent = RecentRows()
-        self._ends: dict[str, int] = {}  # by queue: below this position messages are told apart
-        self._poison: dict[tuple[str, int], Poison] = {}  # of them, by queue and position
+        self._ends: dict[str, Any] = {}  # by queue: up to this position rows are told apart
+        self._poison: dict[tuple[str, Any], Poison] = {}  # of them, by queue and position
         self._spent = 0.0  # seconds, on messages that are not committed yet
 
     @property
@@ -82,11 +94,11 @@ class StepPoison:
         """True if this batch took so long that the next one should not be larger."""
         return self._spent > self._seconds / 2
 
-    def known(self, inputs: Sequence[Leased]) -> KnownPoison:
+    def known(self, inputs: Sequence[Input]) -> KnownPoison:
         """Return what is known already of a batch's poison."""
         rows = 0
         for each in inputs:
-            below = each.number_at(self._ends.get(each.queue, 0))
+            below = each.count_to(self._ends[each.queue]) if each.queue in self._ends else 0
             rows += below
             if below < each.count:
                 break
@@ -94,14 +106,14 @@ class StepPoison:
         found = []
         for (queue, position), poison in self._poison.items():
             source = inputs[numbers[queue]]
-            number = source.number_at(position)
-            if number < source.count and source.position(number) == position:
+            number = source.count_to(position) - 1
+            if number >= 0 and source.position(number) == position:
                 found.append(Poison(numbers[queue], number, poison.reason, poison.trace))
         return KnownPoison(rows, tuple(sorted(found, key=lambda each: (each.index, each.number))))
 
     def isolate(
         self,
-        inputs: Sequence[Leased],
+        inputs: Sequence[Input],
         fails: Fails,
         known: KnownPoison,
         *,
@@ -136,12 +148,12 @@ class StepPoison:
             raise Smaller(found.rows or max(1, total // 2))
         return found
 
-    def _remember(self, inputs: Sequence[Leased], found: KnownPoison) -> None:
+    def _remember(self, inputs: Sequence[Input], found: KnownPoison) -> None:
         left = found.rows
         for each in inputs:
             below = min(left, each.count)
             if below:
-                self._ends[each.queue] = each.position(below - 1) + 1
+                self._ends[each.queue] = each.position(below - 1)
             left -= below
         for poison in found.poison:
             source = inputs[poison.index]
@@ -164,8 +176,9 @@ class StepPoison:
         """Raise Broken (YAP2)."""
         failed, counted = self._recent.count(rows, numbers)
         if failed / POISON_WINDOW > self._share:
+            function, words = self._words
             raise Broken(
-                f"the function is broken: it fails with {failed} of the last {counted} messages, "
+                f"{function} is broken: it fails with {failed} of the last {counted} {words}, "
                 f"and `poison_share` {self._share:g} allows {self._share * POISON_WINDOW:g} of "
                 f"{POISON_WINDOW}; at last with: {poison[-1].reason}"
             )

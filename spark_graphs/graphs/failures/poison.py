@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from msgspec import Struct
 
-from quire.spark_graphs.graphs.batches.batch_inputs import RowRange
+from quire.spark_graphs.graphs.batches.row_ranges import RowRange
 from quire.spark_graphs.graphs.spark.error_reason import kind_of, reason_of
 from quire.spark_graphs.limits import DEAD_REASON_BYTES, DEAD_TRACE_BYTES, PLANNED_ROWS
 

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from quire.env import Env
 from quire.libraries import pa
 from quire.spark_graphs import connection
-from quire.spark_graphs.graphs.batches.batch_inputs import Input, Near, RowRange
+from quire.spark_graphs.graphs.batches.batch_inputs import Input, Near
+from quire.spark_graphs.graphs.batches.due_input import DueInput
+from quire.spark_graphs.graphs.batches.row_ranges import RowRange
 from quire.spark_graphs.graphs.definition import Step
 from quire.spark_graphs.graphs.schemas import Schemas
 
-from .dead_letters import Letter, letter, together
+from .dead_letters import Letter, RowFailure, due_letter, letter, together
 from .poison import Poison
 
 
@@ -29,7 +31,7 @@ class StepLetters:
     def of_batch(
         self, inputs: Sequence[Input], number: int, poison: Sequence[Poison]
     ) -> list[tuple[str, pa.RecordBatch]]:
-        """Return the messages that the step fails with as dead letters, with the queue for them."""
+        """Return the rows that the step fails with as dead letters, with the queue for them."""
         if not poison:
             return []
         assert self._step.dead is not None
@@ -42,23 +44,18 @@ class StepLetters:
             for each, own in zip(inputs, runs, strict=True)
         ]
         next_of = [itertools.count() for _ in inputs]
-        found = [
-            self._letter(parts[each.index].message(next(next_of[each.index])), number, each, now)
-            for each in poison
-        ]
+        found = []
+        for each in poison:
+            failure = RowFailure(self._title, number, each.reason, each.trace, self._env.now_us())
+            part = parts[each.index]
+            found.append(self._letter(part, next(next_of[each.index]), failure, now))
         return [(self._step.dead, each) for each in together(found)]
 
-    def _letter(self, message: pa.RecordBatch, number: int, poison: Poison, now: Schemas) -> Letter:
-        return letter(
-            message,
-            step=self._title,
-            subscription=self._subscription,
-            number=number,
-            reason=poison.reason,
-            trace=poison.trace,
-            now_us=self._env.now_us(),
-            dead_schema_ddl=now.get(self._step.dead or ""),
-        )
+    def _letter(self, part: Input, row: int, failure: RowFailure, now: Schemas) -> Letter:
+        if isinstance(part, DueInput):
+            return due_letter(part.message(row), failure, part.due.stored, int(part.times[row]))
+        schema_ddl = now.get(self._step.dead or "")
+        return letter(part.message(row), failure, self._subscription, schema_ddl)
 
     def schemas_now(self) -> Schemas:
         """Return the schemas of the inputs and of the dead letters' queue, with new columns."""

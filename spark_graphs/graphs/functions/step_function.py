@@ -21,11 +21,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from quire.errors import InvalidArgument
-from quire.keyed.timer_mark import TimerMark
 from quire.libraries import pa
 from quire.libraries.late_imports import importing
 from quire.spark_graphs.fragments.fragment import Fragment
-from quire.spark_graphs.graphs.batches.batch_inputs import Framed, Input, RowRange
+from quire.spark_graphs.graphs.batches.batch_inputs import Framed, Input
+from quire.spark_graphs.graphs.batches.due_input import DueInput
+from quire.spark_graphs.graphs.batches.row_ranges import RowRange
 from quire.spark_graphs.graphs.batches.task_store import (
     POINTERS,
     PartWriter,
@@ -39,7 +40,7 @@ from quire.spark_graphs.graphs.spark.error_reason import text_of
 from quire.spark_graphs.graphs.spark.user_code import has_user_code
 from quire.spark_graphs.graphs.states.batch_states import BatchStates, StateChange, remove_written
 from quire.spark_graphs.graphs.states.checked_changes import check_changes
-from quire.spark_graphs.graphs.states.state_rows import StateRows, due_frame
+from quire.spark_graphs.graphs.states.state_rows import StateRows
 from quire.spark_graphs.graphs.step_state import StepState
 from quire.spark_graphs.limits import LOCAL_BYTES, STATE_RANGES
 from quire.spark_graphs.writing.row_sink import Routes
@@ -92,34 +93,24 @@ class StepWork:
     ) -> StepResult:
         """Call the function with some rows of each input, and have its outputs written.
 
-        `values`: what gives the step's values, if the function asks for them. Raises what Spark
-        raises, and what the function does.
+        With rows of a state that are due it is the function of the state's timers. `values`: what
+        gives the step's values, if the function asks for them. Raises what Spark raises, and what
+        the function does.
         """
         by_tasks = not self._is_small(inputs)
         frames = self._frames(inputs, runs, by_tasks=by_tasks)
         frames = {q: self._gathered(rows, by_tasks=by_tasks) for q, rows in frames.items()}
-        found = self._call(frames, number, values, states, by_tasks=by_tasks)
+        first = inputs[0]
+        found = self._call(frames, number, values, states, by_tasks=by_tasks, due=first.due)
+        if isinstance(first, DueInput):
+            result = self._written(found, states, by_tasks=by_tasks)
+            changes = [
+                replace(each, fired=first.mark) if each.state == first.due else each
+                for each in result.changes
+            ]
+            return replace(result, changes=changes)
         times = self._latest(frames) if self._event_times else {}
         return replace(self._written(found, states, by_tasks=by_tasks), times=times)
-
-    def fire(
-        self,
-        state: StepState,
-        mark: TimerMark,
-        number: int,
-        values: Callable[[], KeptValues],
-        states: BatchStates,
-    ) -> StepResult:
-        """Call the function of a state's timers with its rows that are due up to a mark."""
-        by_tasks = not self._is_small(())
-        due = due_frame(self._spark, state, states.of(state), mark)
-        due = self._gathered(due, by_tasks=by_tasks)
-        found = self._call({}, number, values, states, by_tasks=by_tasks, due=(state, due))
-        result = self._written(found, states, by_tasks=by_tasks)
-        changes = [
-            replace(each, fired=mark) if each.state == state else each for each in result.changes
-        ]
-        return replace(result, changes=changes)
 
     def try_out(self, inputs: Sequence[Input], values: Callable[[], KeptValues]) -> None:
         """Call all functions without rows, plan event times, and see what kind of plans it is."""
@@ -129,8 +120,8 @@ class StepWork:
             frame.selectExpr(*self._event_times)
         for state in self.step.states:
             if state.on_timer is not None:
-                due = due_frame(self._spark, state, None, None)
-                plans += self._call({}, -1, values, None, due=(state, due)).values()
+                none = [DueInput.none_of(state)]
+                plans += self.called(none, whole(none), -1, values).values()
         self._in_one_task = not any(has_user_code(each) for each in plans)
 
     def _gathered(self, rows: DataFrame, *, by_tasks: bool) -> DataFrame:
@@ -203,7 +194,7 @@ class StepWork:
         Those are by queue or by state. `states`: None: they have no rows, as it is only tried.
         """
         frames = self._frames(inputs, runs, by_tasks=by_tasks)
-        return self._call(frames, number, values, states, by_tasks=by_tasks)
+        return self._call(frames, number, values, states, by_tasks=by_tasks, due=inputs[0].due)
 
     def _frames(
         self, inputs: Sequence[Framed], runs: Sequence[Sequence[RowRange]], *, by_tasks: bool
@@ -221,14 +212,15 @@ class StepWork:
         states: BatchStates | None,
         *,
         by_tasks: bool = False,
-        due: tuple[StepState, DataFrame] | None = None,
+        due: StepState | None = None,
     ) -> Mapping[str | None, DataFrame]:
-        """Call the step's function; `due`: or that of a state's timers, with the rows."""
-        arguments: list[object] = [frames[q] for q in self.step.reads] if due is None else [due[1]]
+        """Call the step's function; `due`: or that of a state's timers."""
+        reads = self.step.reads if due is None else (due.name,)
+        arguments: list[object] = [frames[queue] for queue in reads]
         for state in (*self.step.states, *self.step.tables):
             look = None if states is None else states.of(state)
             arguments.append(StateRows(state, self._spark, look, by_tasks=by_tasks))
-        function = None if due is None else due[0].on_timer
+        function = None if due is None else due.on_timer
         _running.values = (self.step.name, values)
         try:
             if self.step.kind == "terminal":

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from quire.definitions.row_schema import schema_of_words
 from quire.libraries import pa
 from quire.spark_graphs.limits import BLOCK_ROWS
 from quire.spark_graphs.pyspark_features import frame_of_arrow, to_arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
@@ -22,6 +25,13 @@ def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> Data
     arrow = to_arrow_schema(schema)
     nulls = pa.Table.from_arrays([pa.nulls(1, field.type) for field in arrow], schema=arrow)
     return _made(spark, nulls, schema).limit(0)
+
+
+def spark_schema(words: str) -> StructType:
+    """Return the columns of a state for Spark."""
+    own = from_arrow_schema(schema_of_words(words), prefer_timestamp_ntz=True)
+    # A DataFrame without rows is made of one that is all nulls.
+    return StructType([StructField(each.name, each.dataType) for each in own])
 
 
 def _made(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:

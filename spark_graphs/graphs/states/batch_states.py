@@ -24,11 +24,12 @@ from quire.env import Env
 from quire.errors import QuireError
 from quire.keyed import KeyedState, StateLook, WrittenRun, open_state
 from quire.keyed.timer_mark import TimerMark
-from quire.libraries import pa, pc
+from quire.libraries import np, pa, pc
 from quire.spark_graphs import connection
 from quire.spark_graphs.fragments.fragment import Fragment
+from quire.spark_graphs.graphs.batches.due_input import DueInput
 from quire.spark_graphs.graphs.spark.collected_rows import collected
-from quire.spark_graphs.graphs.step_state import TIMER, StepState
+from quire.spark_graphs.graphs.step_state import StepState
 from quire.spark_graphs.limits import LEASE_SECONDS
 from quire.spark_graphs.planning.lease_renewal import renewal_of
 from quire.spark_graphs.task_files.task_files import files_at
@@ -114,11 +115,12 @@ class BatchState:
         """Return the earliest time at which a row may be due; None: there is none."""
         return self._look.next_timer(files_at(self._access.path))
 
-    def due_rows(self, mark: TimerMark) -> pa.Table:
-        """Return the rows whose timers are due up to the mark, and when each is."""
+    def due_input(self, mark: TimerMark) -> DueInput:
+        """Return the rows whose timers are due up to the mark."""
         found = self._look.due_rows(files_at(self._access.path), mark)
         rows = pa.Table.from_batches([found.rows.select(list(self.state.columns))])
-        return rows.append_column(TIMER, found.timers.cast(pa.timestamp("us", "UTC")))
+        times, hashes = np.asarray(found.timers), self._look.hashes(found.rows)
+        return DueInput(self.state, rows, times, hashes, self._look.version, mark)
 
     # Changing
 

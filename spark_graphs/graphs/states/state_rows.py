@@ -7,22 +7,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructField, StructType, TimestampType
-
 from quire.definitions.row_schema import schema_of_words, words_of
 from quire.errors import InvalidArgument
-from quire.keyed.timer_mark import TimerMark
 from quire.libraries import pa
 from quire.libraries.late_imports import importing
-from quire.spark_graphs.graphs.spark.local_rows import local_frame
-from quire.spark_graphs.graphs.step_state import TIMER, StepState
+from quire.spark_graphs.graphs.spark.local_rows import local_frame, spark_schema
+from quire.spark_graphs.graphs.step_state import StepState
 from quire.spark_graphs.writing.row_sink import check_fit
 
 from .batch_states import BatchState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
 class StateRows:
@@ -88,21 +85,3 @@ class StateRows:
         except InvalidArgument as error:
             raise InvalidArgument(f"rows of state '{self.name}': {error}") from None
         return keys
-
-
-def spark_schema(words: str) -> StructType:
-    """Return the columns of a state for Spark."""
-    own = from_arrow_schema(schema_of_words(words), prefer_timestamp_ntz=True)
-    # A DataFrame without rows is made of one that is all nulls.
-    return StructType([StructField(each.name, each.dataType) for each in own])
-
-
-def due_frame(
-    spark: SparkSession, state: StepState, looked: BatchState | None, mark: TimerMark | None
-) -> DataFrame:
-    """Return a state's rows whose timers are due up to a mark, with `_timer`; None: no rows."""
-    columns = spark_schema(state.schema).fields
-    schema = StructType([*columns, StructField(TIMER, TimestampType())])
-    if mark is None or looked is None:
-        return local_frame(spark, pa.table([], schema=pa.schema([])), schema)
-    return local_frame(spark, looked.due_rows(mark), schema)

@@ -1,7 +1,8 @@
 """Dead letters put back through the step that failed with them.
 
 - A batch takes dead letters from their queue and puts what the function makes of them, in one
-  transaction. What it fails with again is a dead letter again, by the same transaction.
+  transaction. What it fails with again is a dead letter again, by the same transaction. Letters of
+  rows that were due have transactions of their own (row_letters.py).
 YRP2. Dead letters of other steps, and what is none, stay where they are.
 - Each batch has a number, in the ledger under `graph/<graph>/<step>/replay`. Where the owner is
   lost at a commit, it tells whether the batch took effect: so each counts once, and no more are put
@@ -33,10 +34,12 @@ from quire.spark_graphs.graphs.schemas import Schemas
 from quire.spark_graphs.limits import POSITION_DIGITS, REPLAY_MESSAGES
 from quire.spark_graphs.schema import META_COLUMNS
 
+from .row_letters import MESSAGES, RowLetters
 from .step_commit import ledger_key
 
 if TYPE_CHECKING:
     from quire.interface.store import Store
+    from quire.interface.transaction import Transaction
 
     from .step_runner import StepRunner
 
@@ -44,21 +47,40 @@ if TYPE_CHECKING:
 def replay(runner: StepRunner, dead: str, max_messages: int | None) -> int:
     """Put all letters back, or so many; return how many they were."""
     queue = connection.call(runner.path, lambda store: store.queue(dead))
-    left = queue.messages if max_messages is None else min(queue.messages, max_messages)
-    to_look_at = queue.messages
-    done = 0
-    while left > 0 and to_look_at > 0:
-        limit = min(left, to_look_at, REPLAY_MESSAGES)
-        with runner.turn:
-            looked, found = connection.call(
-                runner.path, _DeadLetterBatch(runner, dead, limit).put_back
-            )
-        done += found
-        left -= found
-        to_look_at -= looked
-        if not looked:
-            break
-    return done
+    kinds: list[_MessageLetters | RowLetters] = [_MessageLetters(runner)]
+    if runner.timed:
+        kinds = [_MessageLetters(runner, MESSAGES), RowLetters(runner)]
+    left = limit = queue.messages if max_messages is None else min(queue.messages, max_messages)
+    for kind in kinds:
+        to_look_at = queue.messages
+        while left > 0 and to_look_at > 0:
+            batch = _DeadLetterBatch(runner, dead, min(left, to_look_at, REPLAY_MESSAGES), kind)
+            with runner.turn:
+                looked, found = connection.call(runner.path, batch.put_back)
+            left -= found
+            to_look_at -= looked
+            if not looked:
+                break
+    return limit - left
+
+
+class _MessageLetters(Struct, frozen=True):
+    """The letters of a step's messages."""
+
+    runner: StepRunner
+    where: str | None = None
+
+    def own(self, letters: Sequence[Message]) -> list[Message]:
+        """Return those of this step, from which the message can be had (YRP2)."""
+        runner, now = self.runner, self.runner.letters.schemas_now()
+        title, queues = f"{runner.graph}/{runner.step.name}", runner.step.inputs
+        return [each for each in letters if is_letter_of(each, title, queues, runner.schemas, now)]
+
+    def put_back(self, letters: Sequence[Message], store: Store, txn: Transaction) -> None:
+        """Put them through the step's function."""
+        runner, now = self.runner, self.runner.letters.schemas_now()
+        inputs = inputs_of(runner.step.inputs, letters, runner.schemas, now)
+        runner.replay_messages(inputs, store, txn)
 
 
 class _DeadLetterBatch(Struct):
@@ -67,6 +89,7 @@ class _DeadLetterBatch(Struct):
     runner: StepRunner
     dead: str
     limit: int
+    kind: _MessageLetters | RowLetters
     _number: int | None = None  # that it was tried under, when its outcome may be unknown
     _found: tuple[int, int] = 0, 0
 
@@ -77,20 +100,16 @@ class _DeadLetterBatch(Struct):
         last = store.integration.ledger(key)
         if self._number is not None and last is not None and last >= self._number:
             return self._found
-        title = f"{graph}/{step.name}"
         with store.transaction(timeout=None) as txn:
-            letters = list(txn.get_many(self.dead, self.limit))
-            schemas, now = self.runner.schemas, self.runner.letters.schemas_now()
-            own = []
+            letters = list(txn.get_many(self.dead, self.limit, where=self.kind.where))
+            own = self.kind.own(letters)
+            ids = {each.id for each in own}
             for letter in letters:
-                if is_letter_of(letter, title, step.inputs, schemas, now):
-                    own.append(letter)
-                else:
-                    txn.reject(letter, f"no dead letter of step {title}")
+                if letter.id not in ids:
+                    txn.reject(letter, f"no dead letter of step {graph}/{step.name}")
             self._found = len(letters), len(own)
             if own:
-                inputs = inputs_of(step.inputs, own, schemas, now)
-                self.runner.replay_messages(inputs, store, txn)
+                self.kind.put_back(own, store, txn)
                 self._number = 0 if last is None else last + 1
                 txn.enter(key, self._number)
         return self._found

@@ -30,7 +30,6 @@ from quire.graphs import (
     tell_awaited,
 )
 from quire.keyed.limits import DUE_ROWS
-from quire.keyed.timer_mark import TimerMark
 from quire.libraries import pa
 from quire.spark_graphs import connection
 from quire.spark_graphs.checkpoint.offsets import Positions
@@ -39,9 +38,9 @@ from quire.spark_graphs.graphs.batches.batch_planner import Batch, Planner, rele
 from quire.spark_graphs.graphs.failures.failed_batch import Broken, Smaller, StepPoison
 from quire.spark_graphs.graphs.failures.step_letters import StepLetters
 from quire.spark_graphs.graphs.functions.step_function import StepResult, StepWork
-from quire.spark_graphs.graphs.spark.session import described, quiet
-from quire.spark_graphs.graphs.states.batch_states import BatchState
+from quire.spark_graphs.graphs.spark.session import described
 from quire.spark_graphs.graphs.status import Phase
+from quire.spark_graphs.graphs.step_state import StepState
 from quire.spark_graphs.limits import (
     ATTEMPTS_BEFORE_TELLING,
     CONFLICTS_BEFORE_TELLING,
@@ -83,12 +82,19 @@ class StepRunner(StepLife):
         self.memory = StepMemory(self.path, self.graph, self.step, self._env)
         self.letters = StepLetters(self.path, self.graph, self.subscription, self.step, self._env)
         self._timers = StepTimers(self.graph, self.step, self._env)
+        self.timed = self._timers.states  # that have timers
         self._lacking: dict[str, str] | None = None  # as the store knows it, where that is known
         self._awaited: set[str] = set()  # the sources that tell when there is something
         self._is_broken = False  # it has paused by itself, which the store knows
-        self._poison = StepPoison(self.step.poison_share, self.step.poison_seconds, self._env)
+        share, seconds = self.step.poison_share, self.step.poison_seconds
+        self._poison: dict[StepState | None, StepPoison] = {
+            None: StepPoison(share, seconds, self._env)
+        }  # of its own function, and of those of timers
+        for state in self._timers.states:
+            function = f"the function of the timers of state '{state.name}'"
+            self._poison[state] = StepPoison(share, seconds, self._env, function, "rows")
         self.trials = StepTrials(
-            work, self._spark, self.memory, self._planner, self._poison, self.tally,
+            work, self._spark, self.memory, self.tally,
             notify=self._notify, is_stopping=lambda: self._stopping,
         )  # fmt: skip
         self._hurried = False
@@ -161,29 +167,14 @@ class StepRunner(StepLife):
         """Have the timers fire that are due, of one state at a time; False: there are none."""
         if self._known is None:
             self._known = self._call(self._look)
-        due = self._timers.find_due(self.memory.access, min(self.step.limit.messages, DUE_ROWS))
-        if due is not None:
-            self._do_due(*due)
-        return due is not None
-
-    def _do_due(self, looked: BatchState, mark: TimerMark) -> None:
-        """A batch of rows that are due, in the place of messages."""
-        assert self._known is not None
-        last, positions = self._known
-        began, number = self._env.monotonic(), last + 1
-        self.tally.phase = Phase.RUNNING
-        self.memory.begin_call()
+        due = self._timers.find_due(self.memory.access, min(self._planner.limit.messages, DUE_ROWS))
+        if due is None:
+            return False
+        looked, rows = due
         self.memory.begin_with(looked)
-        batch = Batch(positions, positions, (), self._created_us, None)
-        try:
-            with described(self._spark, self.graph, self.step.name, number), quiet():
-                values, states = self.memory.values, self.memory.states()
-                result = self._work.fire(looked.state, mark, number, values, states)
-            self._commit(batch, number, result, [], began)
-        except StateConflict as conflict:
-            self._look_again(conflict)
-        finally:
-            self.memory.end_batch()
+        _, positions = self._known
+        self._do(Batch(positions, positions, (rows,), self._created_us, None))
+        return True
 
     def _look_again(self, conflict: StateConflict) -> None:
         """Somebody else has changed a state: the batch is run again."""
@@ -278,10 +269,11 @@ class StepRunner(StepLife):
 
     def _broken(self, error: Broken) -> StepFailed:
         """Pause, for whoever runs the graph and whenever; what the status tells."""
-        self._poison.forget_all()
+        for each in self._poison.values():
+            each.forget_all()
         failure = StepFailed(
-            f"{error}. Its messages stay where they are, those of the last batch too. Mend the "
-            "function, start the graph again, then "
+            f"{error}. Messages and timers stay as they are, those of the last batch too. Mend "
+            "the function, start the graph again, then "
             f"`quire graph resume {self.path} {self.graph} {self.step.name}`. "
             "With `poison_share=1.0` the step goes on whatever the share is"
         )
@@ -307,16 +299,23 @@ class StepRunner(StepLife):
         number = self._known[0] + 1
         began = self._env.monotonic()
         self.tally.phase = Phase.RUNNING
+        poison_of = self._poison[batch.inputs[0].due]
         try:
             with described(self._spark, self.graph, self.step.name, number):
-                result, poison = self.trials.run(batch.inputs, number, self._attempts, batch)
+                result, poison = self.trials.run(
+                    batch.inputs,
+                    number,
+                    poison_of,
+                    attempts=self._attempts,
+                    can_narrow=self._planner.can_narrow,
+                )
                 letters = self.letters.of_batch(batch.inputs, number, poison)
             if self._commit(batch, number, result, letters, began):
-                if not self._poison.is_slow:
+                if not poison_of.is_slow:
                     self._planner.grow()
-                self._poison.committed([each.count for each in batch.inputs], poison)
+                poison_of.committed([each.count for each in batch.inputs], poison)
         except Smaller as smaller:
-            self._planner.narrow(smaller.messages)
+            self._planner.narrow(smaller.rows)
         except StateConflict as conflict:
             self._look_again(conflict)
         finally:
@@ -351,8 +350,8 @@ class StepRunner(StepLife):
         try:
             is_done = commit.commit_with_room(self._remaining_wait())
         except QueueFull:
-            if self.step.when_full == "wait" and batch.messages > 1:  # no room would be enough
-                self._planner.shrink(batch.messages // 2)
+            if self.step.when_full == "wait" and batch.rows > 1:  # no room would be enough
+                self._planner.shrink(batch.rows // 2)
             raise
         if not is_done:
             self._known = None
@@ -394,7 +393,13 @@ class StepRunner(StepLife):
         number = -1 if self.tally.number is None else self.tally.number
         with described(self._spark, self.graph, self.step.name, number, restore=True):
             try:
-                result, poison = self.trials.run(inputs, number, attempts=1)
+                result, poison = self.trials.run(
+                    inputs,
+                    number,
+                    StepPoison(1.0, math.inf, self._env),
+                    attempts=1,
+                    can_narrow=lambda rows: False,
+                )
                 letters = self.letters.of_batch(inputs, number, poison)
             finally:
                 self.memory.end_batch()
@@ -408,6 +413,10 @@ class StepRunner(StepLife):
             changes=result.changes,
         )
         commit.enter(store, txn)
+        self.look_anew()
+
+    def look_anew(self) -> None:
+        """Look at the store again, as who calls, and holds `turn`, is about to change it."""
         self.memory.forget_values()
-        self._known = None  # as the values it is read from the store again
-        self._wake.set()  # there may be timers that are due once who calls has committed
+        self._known = None
+        self._wake.set()  # there may be timers that are due

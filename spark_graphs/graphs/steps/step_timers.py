@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from quire.env import Env
 from quire.graphs import event_time_key, event_times
 from quire.keyed.format import NEVER
-from quire.keyed.timer_mark import TimerMark
+from quire.spark_graphs.graphs.batches.due_input import DueInput
 from quire.spark_graphs.graphs.definition import Step
 from quire.spark_graphs.graphs.states.batch_states import BatchState, StateAccess
 from quire.spark_graphs.graphs.step_state import StepState
@@ -56,8 +56,8 @@ class StepTimers:
             return None
         return min(latest[queue] for queue in self._step.inputs) - state.delay_us
 
-    def find_due(self, access: StateAccess, limit: int) -> tuple[BatchState, TimerMark] | None:
-        """Return a state that has timers that are due, and up to where; None: there is none.
+    def find_due(self, access: StateAccess, limit: int) -> tuple[BatchState, DueInput] | None:
+        """Return a state that has timers that are due, and their rows; None: there is none.
 
         The look at the state is to be closed.
         """
@@ -69,7 +69,7 @@ class StepTimers:
             try:
                 mark = looked.due_mark(until, limit)
                 if mark is not None:
-                    return looked, mark
+                    return looked, looked.due_input(mark)
                 self._next[state.name] = looked.next_timer()
             except BaseException:
                 looked.close()

@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING
 
 from quire.errors import QuireError
 from quire.libraries.late_imports import importing
-from quire.spark_graphs.graphs.batches.batch_inputs import Input, LoadedMessages, Near, RowRange
-from quire.spark_graphs.graphs.batches.batch_planner import Batch, Planner
+from quire.spark_graphs.graphs.batches.batch_inputs import Input, Leased, Near
+from quire.spark_graphs.graphs.batches.row_ranges import RowRange
 from quire.spark_graphs.graphs.batches.task_store import StoreTrouble
 from quire.spark_graphs.graphs.failures.driver_plan import plan_in_driver
 from quire.spark_graphs.graphs.failures.failed_batch import StepPoison
 from quire.spark_graphs.graphs.failures.poison import (
     Fails,
     FailsOf,
-    KnownPoison,
     NoPoison,
     PlanRange,
     Poison,
     SelectedRows,
-    find_poison,
     without,
 )
 from quire.spark_graphs.graphs.functions.kept_values import ValueRefused
@@ -35,9 +33,9 @@ from quire.spark_graphs.graphs.functions.step_function import (
 )
 from quire.spark_graphs.graphs.spark.error_reason import text_of
 from quire.spark_graphs.graphs.spark.session import has_ended, quiet
+from quire.spark_graphs.graphs.states.batch_states import remove_written
 from quire.spark_graphs.graphs.status import Phase
 
-from .step_commit import StepCommit
 from .step_memory import StepMemory
 from .tally import StepTally
 
@@ -57,8 +55,6 @@ class StepTrials:
         work: StepWork,
         spark: SparkSession,
         memory: StepMemory,
-        planner: Planner,
-        poison: StepPoison,
         tally: StepTally,
         *,
         notify: Callable[[], None],
@@ -67,28 +63,34 @@ class StepTrials:
         self._work = work
         self._spark = spark
         self._memory = memory
-        self._planner = planner
-        self._poison = poison
         self._tally = tally
         self._notify = notify
         self._is_stopping = is_stopping
-        self._failures: dict[int, int] = {}  # of the batch with this number
+        self._failures: dict[tuple[str, int], int] = {}  # of the batch with this number
 
     def run(
-        self, inputs: Sequence[Input], number: int, attempts: int, batch: Batch | None = None
+        self,
+        inputs: Sequence[Input],
+        number: int,
+        poison: StepPoison,
+        *,
+        attempts: int,
+        can_narrow: Callable[[int], bool],
     ) -> tuple[StepResult, Sequence[Poison]]:
-        """Return the function's outputs, and the messages that it fails with (YRN4).
+        """Return the function's outputs, and the rows that it fails with (YRN4).
 
-        `attempts`: how often it has to have failed before messages are told apart. `batch`: whose
-        messages they are; None: they are dead letters. Raises Smaller, Broken.
+        `poison`: of this function. `attempts`: how often it has to have failed before rows are told
+        apart. `can_narrow`: whether a batch of so many rows can be planned with fewer. Raises
+        Smaller, Broken.
         """
         counts = [each.count for each in inputs]
-        known = KnownPoison() if batch is None else self._poison.known(batch.inputs)
+        known = poison.known(inputs)
         try:
             return self._attempt(inputs, number, without(counts, known.poison)), known.poison
         except Exception as error:
-            failures = self._failures.get(number, 0) + 1
-            self._failures = {number: failures}
+            batch = inputs[0].queue, number
+            failures = self._failures.get(batch, 0) + 1
+            self._failures = {batch: failures}
             if not self._may_be_poison(error) or failures < attempts:
                 raise
             first = error
@@ -98,11 +100,7 @@ class StepTrials:
         self._work.forget_written()
         self._notify()
         try:
-            if batch is None:
-                found = find_poison(counts, fails, lambda found: False, plan=plan)
-            else:
-                cut = self._planner.can_narrow(sum(counts))
-                found = self._poison.isolate(batch.inputs, fails, known, cut=cut, plan=plan)
+            found = poison.isolate(inputs, fails, known, cut=can_narrow(sum(counts)), plan=plan)
         except NoPoison as none:
             first.add_note(f"nothing of it goes to the dead letters: {none}")
             raise first from None
@@ -132,9 +130,7 @@ class StepTrials:
                     raise
                 return error
             access = self._memory.access
-            StepCommit(
-                access.path, {}, found.fragments, changes=found.changes, env=access.env
-            ).discard()
+            remove_written(access.path, access.env, found.fragments, found.changes)
             return None
 
         return trial
@@ -144,7 +140,7 @@ class StepTrials:
 
         def plan(index: int, run: RowRange) -> FailsOf | None:
             parts = [each.part([run] if at == index else []) for at, each in enumerate(near)]
-            if not isinstance(parts[index], LoadedMessages):
+            if isinstance(parts[index], Leased):
                 return None
             self._memory.begin_call()
             found = plan_in_driver(
