@@ -46,17 +46,17 @@ from quire.remote.wire.protocol import (
 from quire.reports.info import TransactionState
 
 from . import waits
-from .multiplexed_connection import (
+from .multiplexed_connection import MultiplexedConnection
+from .request_outcomes import OwnerEvent, RequestProgress
+from .stream_inbox import (
     NOBODY_WAITS,
     InvalidRequest,
-    MultiplexedConnection,
     RequestFrames,
     StreamEnded,
     StreamInbox,
     cancellation,
     reason_of,
 )
-from .request_outcomes import OwnerEvent, RequestProgress
 
 __all__ = ["Channel", "StreamEnded"]
 
@@ -248,7 +248,7 @@ class Channel:
         except (InvalidRequest, OSError, EOFError, RemoteError) as error:
             raise self._failure(error) from None
         except BaseException:
-            if self.broken and connection.withdraw(inbox) and not self._is_call:
+            if self.broken and connection.sender.withdraw(inbox) and not self._is_call:
                 inbox.left_by = waits.waiter()  # the owner may be on it for a while (MC8)
             raise
         finally:
@@ -278,7 +278,7 @@ class Channel:
         if isinstance(error, InvalidRequest):
             self.broken = False
             return error.error
-        is_sent = self.connection.withdraw(self.inbox)
+        is_sent = self.connection.sender.withdraw(self.inbox)
         return self._ended(error, RequestProgress.SENT if is_sent else RequestProgress.UNREAD)
 
     def _wait_on(self, until: float, patience: float, strictly: bool, is_answered: bool) -> Bytes:
@@ -368,7 +368,7 @@ class Channel:
         raise self._late(_LATE)
 
     def _late(self, words: str) -> StreamEnded:
-        is_sent = self.connection.withdraw(self.inbox)
+        is_sent = self.connection.sender.withdraw(self.inbox)
         progress = RequestProgress.SENT if is_sent else RequestProgress.UNREAD
         return StreamEnded(words, progress, cancellation() or OwnerEvent.LATE)
 
@@ -376,12 +376,12 @@ class Channel:
         connection = self.connection
         if (
             isinstance(error, ConnectionResetError)
-            and connection.latest is self.inbox
+            and connection.sender.latest is self.inbox
             and not self._asks_first
             and not connection.is_moving(self.inbox)
         ):
             progress = RequestProgress.UNREAD  # so a Unix socket of Linux ends (CH3)
-        if connection.was_cut_late:  # by another stream (MC5)
+        if connection.sender.was_cut_late:  # by another stream (MC5)
             words = "the owner does not read what is sent to it"
             return StreamEnded(words, progress, cancellation() or OwnerEvent.LATE)
         return StreamEnded(reason_of(error), progress, cancellation())

@@ -44,8 +44,9 @@ from quire.remote.wire.sockets import now, tells_of_unread
 
 from . import waits
 from .channel import Channel, StreamEnded
-from .multiplexed_connection import MultiplexedConnection, StreamInbox
+from .multiplexed_connection import MultiplexedConnection
 from .request_outcomes import OwnerEvent, Request, RequestAction, RequestProgress, action_of
+from .stream_inbox import StreamInbox
 
 if TYPE_CHECKING:
     from quire.remote.access.tokens import UserToken

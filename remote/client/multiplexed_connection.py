@@ -9,9 +9,9 @@ MC3. A handler that makes a call while its own thread has the role reads itself;
     for the call that it has interrupted is there when that goes on. A thread that waits is woken
     for its latest call alone.
 MC4. Frames are sent whole, in the order in which they were queued, by whoever comes. A stream gets
-    its number with its first frame, under `_sending`: so numbers rise in the order of sending.
-    `_sending` is never held in a wait. A finaliser, which may interrupt its holder, never waits for
-    it, but leaves its frame to the holder, who looks again after letting go.
+    its number with its first frame, under the sender's lock: so numbers rise in the order of
+    sending. That is never held in a wait. A finaliser, which may interrupt its holder, never waits
+    for it, but leaves its frame to the holder, who looks again after letting go.
 MC5. What was not begun to be sent is taken back when its caller leaves. A frame whose beginning is
     sent can only be completed: then it counts as sent; or, if nothing else is under way, the
     connection ends, and the frame with it.
@@ -26,19 +26,16 @@ MC8. The owner answers CANCEL once nothing of the stream is under way. A thread 
 from __future__ import annotations
 
 import select
-import socket
-from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
 from quire.arguments import Bytes
 from quire.calls.errand import current
 from quire.env.interpreter import Lock, numbers_from
-from quire.errors import ConnectionLost, RemoteError
+from quire.errors import RemoteError
 from quire.libraries.late_imports import importing
-from quire.remote.limits import BACKLOG_PAUSE_SECONDS, JOIN_BYTES, LAST_STREAM
+from quire.remote.limits import LAST_STREAM
 from quire.remote.wire.address import Endpoint
 from quire.remote.wire.protocol import (
     CANCEL,
@@ -52,117 +49,18 @@ from quire.remote.wire.protocol import (
     STREAM,
     Header,
 )
-from quire.remote.wire.sockets import (
-    close,
-    connect,
-    has_ended,
-    has_unread,
-    joined,
-    reads_ahead,
-    send_some,
-    shut,
-    wake_up_pair,
-)
+from quire.remote.wire.sockets import close, has_ended, has_unread, reads_ahead, shut
 from quire.remote.wire.wire_connection import WireConnection, WireSide
 
 from . import waits
+from .connecting import connect_to_owner, not_greeted
+from .frame_sender import FrameSender
 from .request_outcomes import OwnerEvent, RequestProgress
+from .socket_poller import SocketPoller
+from .stream_inbox import NOBODY_WAITS, RequestFrames, StreamEnded, StreamInbox
 
-NOBODY_WAITS: Final = "nobody waits for an answer any more"
 _IN, _OUT = select.POLLIN, select.POLLOUT
 _stream_of: Final = STREAM.unpack_from
-
-RequestFrames = Callable[[int], Sequence[Bytes]]
-"""A request: by the number of its stream, its frames in parts."""
-
-
-class StreamEnded(Exception):
-    """A stream has ended, alone or with its connection, while a request was under way, or before.
-
-    `progress`: how far the request has come. `event`: LATE or CANCELLED, where the owner may be
-    there all the same (CH4, CH5); None: it has ended the connection.
-    """
-
-    def __init__(
-        self, reason: str, progress: RequestProgress, event: OwnerEvent | None = None
-    ) -> None:
-        super().__init__(reason)
-        self.progress = progress
-        self.event = event
-
-
-class InvalidRequest(Exception):
-    """A request has no frames, for this error: nothing of it is sent."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-class StreamInbox:
-    """The frames that have come for a stream, and its caller, who waits for them."""
-
-    __slots__ = (
-        "error",
-        "frames",
-        "has_news",
-        "is_released",
-        "is_sent",
-        "is_withdrawn",
-        "left_by",
-        "number",
-        "wake_up",
-    )
-
-    def __init__(self) -> None:
-        self.number: int | None = None  # of the stream, once it has begun
-        self.frames: deque[Bytes] = deque()
-        self.wake_up = waits.ClientWakeUp()
-        self.has_news = False  # of what is here; who waits looks, and clears it before that
-        self.is_sent = True  # the latest request, whole
-        self.is_withdrawn = False  # what is left of it in the queue is not sent any more
-        self.is_released = False  # nobody waits for the answer
-        self.left_by: object = None  # the one who does not wait for its end (MC8)
-        self.error: OSError | None = None  # why the request cannot be sent
-
-    def wake(self) -> None:
-        """Have the caller look."""
-        self.has_news = True
-        self.wake_up.set()
-
-
-class _Poller:
-    """Waits for a socket, or to be woken."""
-
-    __slots__ = ("_reader", "_writer", "on_wake", "poll", "readable", "room", "socket_number")
-
-    def __init__(self, number: int) -> None:
-        self.socket_number = number
-        self.readable = [(number, int(_IN))]  # found where something has come
-        self.room = False  # to send is waited for, too
-        self.on_wake: Callable[[], object] | None = None
-        self._reader, self._writer = wake_up_pair()
-        self.poll = select.poll()
-        self.poll.register(number, _IN)
-        self.poll.register(self._reader, _IN)
-
-    def wake(self) -> None:
-        """End the wait that is under way, or the next one; by anybody."""
-        with suppress(OSError):  # enough of them are there, or it is closed
-            self._writer.send(b"\0")
-        on_wake = self.on_wake
-        if on_wake is not None:
-            on_wake()
-
-    def clear(self) -> None:
-        try:
-            self._reader.recv(1024)
-        except OSError:
-            return
-
-    def close(self) -> None:
-        close(self._reader)
-        close(self._writer)
 
 
 class MultiplexedConnection:
@@ -187,37 +85,29 @@ class MultiplexedConnection:
         self.streams: dict[int, StreamInbox] = {}
         self.left: dict[int, object] = {}  # streams that are to end at the owner, by whom (MC8)
         self.ended: Exception | None = None
-        self.was_cut_late = False  # ended here, as the owner does not read (MC5)
         self.connection_frames = StreamInbox()  # those on stream 0
-        self.latest: StreamInbox | None = None  # whose frame was sent after all others
         self.moved_at = 0.0  # when the latest part of a frame came or went that was not whole
-        self._closed = False
-        self._new_number = numbers_from(1)
+        self.is_closed = False
         self._end_heartbeat: Callable[[], None] = lambda: None
         self._wire = WireConnection(WireSide.CLIENT)
-        self._queue: deque[tuple[list[Bytes], StreamInbox | None]] = deque()  # not sent whole
-        self._unsent: list[memoryview] = []  # of the first in it, by the holder of `_sending`
-        self._under_way: StreamInbox | None = None  # whose frame that is
-        self._is_begun = False  # a part of it is sent
-        self._send_error: OSError | None = None
-        self._sending = Lock()
         self._reading = Lock()  # the role (MC1)
         self._reader: object = None  # its holder
-        self._outer: list[_Poller] = []  # by which it reads where a handler interrupts it (MC3)
+        self._outer: list[SocketPoller] = []  # by which it reads where it is interrupted (MC3)
         self._waiters: dict[object, StreamInbox] = {}  # of each waiter its latest call
         self._pings: dict[int, StreamInbox] = {}
         self._new_ping = numbers_from(1)
-        self._socket = _connect(place, seconds)
+        self._socket = connect_to_owner(place, seconds)
+        self.sender = FrameSender(self, self._socket)
         try:
             self._socket.setblocking(False)
-            self._poller = _Poller(self._socket.fileno())  # by which the reader waits
+            self._poller = SocketPoller(self._socket.fileno())  # by which the reader waits
             self._tells_all = not reads_ahead(self._socket)  # to a poll
             begin(self)
             self.hello = self._greet(hello, seconds)
             self._end_heartbeat = self._begin_heartbeat()
         except (OSError, EOFError) as error:
             self.close()
-            raise _not_greeted(error, seconds) from None
+            raise not_greeted(error, seconds) from None
         except BaseException:
             self.close()
             raise
@@ -239,9 +129,9 @@ class MultiplexedConnection:
             raise StreamEnded(NOBODY_WAITS, RequestProgress.UNSENT, OwnerEvent.CANCELLED)
         try:
             self._wire.send_hello(hello)
-            self.send_apart(self._wire.take_outgoing())
-            if self._send_error is not None:
-                raise self._send_error
+            self.sender.send_unanswered(self._wire.take_outgoing())
+            if self.sender.error is not None:
+                raise self.sender.error
             self.await_news(inbox, monotonic() + seconds)
         finally:
             if errand is not None:
@@ -260,7 +150,7 @@ class MultiplexedConnection:
         if self.ended is None:
             if inbox.left_by is not None:
                 self.left[number] = inbox.left_by
-            self.send_apart([HEAD.pack(0, CANCEL, number)])
+            self.sender.send_unanswered([HEAD.pack(0, CANCEL, number)])
 
     def finish(self, inbox: StreamInbox) -> None:
         """A stream has ended by its answer; the inbox is free for another one."""
@@ -271,139 +161,16 @@ class MultiplexedConnection:
             if number >= LAST_STREAM:
                 self.is_over = True
 
-    # Sending (MC4)
+    # Requests, and reading (MC1)
 
     def send(self, frames: RequestFrames, inbox: StreamInbox) -> Bytes | None:
-        """Send a request, or queue what does not go out at once; begin its stream if it has none.
-
-        Return None as long as a part of it is not sent. Raises OSError, and InvalidRequest for what
-        `frames` raises.
-        """
+        """Send a request as its sender does; return None as long as a part of it is not sent."""
         try:
-            with self._sending:
-                parts = self._begin_request(frames, inbox)
-                if self._queue or sum(map(len, parts)) > JOIN_BYTES:
-                    self._queue_request(parts, inbox)
-                else:
-                    inbox.is_sent = False
-                    data = b"".join(parts)
-                    sent = send_some(self._socket, (data,))
-                    inbox.is_sent = True
-                    self.latest = inbox
-                    if sent != len(data):
-                        self._queue_rest(data, sent, inbox)
+            self.sender.send(frames, inbox)
         finally:
-            if self._queue or self._closed:
-                self._flush()
+            if self.sender.queue or self.is_closed:
+                self.sender.flush()
         return b"" if inbox.is_sent else None
-
-    def _begin_request(self, frames: RequestFrames, inbox: StreamInbox) -> Sequence[Bytes]:
-        """Return the request's parts; its stream has a number then. Under `_sending` (MC4)."""
-        number = inbox.number or self._new_number()
-        try:
-            parts = frames(number)
-        except Exception as error:  # noqa: BLE001 - the caller raises it
-            raise InvalidRequest(error) from None
-        self.streams[number] = inbox
-        inbox.number = number
-        return parts
-
-    def _queue_request(self, parts: Sequence[Bytes], inbox: StreamInbox) -> None:
-        inbox.is_sent = False
-        self._queue.append((joined(parts), inbox))
-
-    def _queue_rest(self, data: bytes, sent: int, inbox: StreamInbox) -> None:
-        """Keep what is not sent of a short request, before which nothing is queued."""
-        inbox.is_sent = False
-        self.latest = None
-        self._queue.append(([data], inbox))
-        self._unsent = [memoryview(data)[sent:]]
-        self._under_way, self._is_begun = inbox, sent > 0
-
-    def send_apart(self, parts: list[Bytes]) -> None:
-        """Queue what has no answer, and send it if there is room. By anybody, anywhere."""
-        self._queue.append((joined(parts), None))
-        self._flush()
-
-    def _flush(self) -> None:
-        """Send what is queued, as far as there is room; whoever waits sends the rest."""
-        while self._queue and self._sending.acquire(blocking=False):
-            try:
-                is_blocked = not self._send_queued()
-            finally:
-                self._sending.release()
-            if is_blocked:
-                break
-        if self._closed:
-            self._close_if_unused()
-        elif self._queue:
-            self._wake_reader()
-
-    def _send_queued(self) -> bool:
-        """Return False if there is no room for more."""
-        while self._queue:
-            if not self._unsent:
-                parts, inbox = self._queue[0]
-                if inbox is not None and inbox.is_withdrawn:
-                    self._queue.popleft()
-                    continue
-                self._unsent = [memoryview(part) for part in parts]
-                self._under_way, self._is_begun = inbox, False
-            try:
-                if self._closed:
-                    raise OSError("the connection is closed")
-                sent = send_some(self._socket, self._unsent)
-            except OSError as error:
-                self._fail_sending(error)
-                return True
-            if not sent:
-                return False
-            self._is_begun = True
-            self.latest = None  # what is not read may be a part of this frame
-            views = self._unsent
-            while views and sent >= len(views[0]):
-                sent -= len(views[0])
-                del views[0]
-            if views:
-                views[0] = views[0][sent:]
-                self.moved_at = monotonic()
-                continue
-            self._queue.popleft()
-            self.latest, self._under_way = self._under_way, None
-            if self.latest is not None:
-                self.latest.is_sent = True
-                self.latest.wake()
-        return True
-
-    def _fail_sending(self, error: OSError) -> None:
-        """Nothing more can be sent; answers may come all the same."""
-        self._send_error = error
-        self.is_over = True
-        self._unsent, self._under_way = [], None
-        while self._queue:
-            inbox = self._queue.popleft()[1]
-            if inbox is not None:
-                inbox.error = error
-                inbox.wake()
-        self._wake_reader()
-
-    def withdraw(self, inbox: StreamInbox) -> bool:
-        """Take back what is not sent of a request; return True if it is sent, or will be (MC5)."""
-        with self._sending:
-            if inbox.is_sent:
-                return True
-            if self._under_way is inbox and self._unsent:
-                if self._is_begun and self.ended is None and len(self.streams) > 1:
-                    return True
-                if self._is_begun:
-                    self.was_cut_late = True
-                    self.cut()
-                self._queue.popleft()
-                self._unsent, self._under_way = [], None
-            inbox.is_withdrawn = True
-            return False
-
-    # Requests, and reading (MC1)
 
     def exchange(
         self, frames: RequestFrames, inbox: StreamInbox, until: float, left: float
@@ -415,25 +182,11 @@ class MultiplexedConnection:
         if not (self._tells_all and self._reading.acquire(False)):
             self.send(frames, inbox)
             return self.await_frame(inbox, until, left)
+        sender = self.sender
         try:
             self._reader = waits.waiter()
-            with self._sending:
-                parts = self._begin_request(frames, inbox)
-                if self._queue or sum(map(len, parts)) > JOIN_BYTES:
-                    self._queue_request(parts, inbox)
-                else:
-                    data = b"".join(parts)
-                    try:
-                        sent = self._socket.send(data)
-                    except BlockingIOError:
-                        sent = 0
-                    except OSError:
-                        inbox.is_sent = False
-                        raise
-                    self.latest = inbox
-                    if sent != len(data):
-                        self._queue_rest(data, sent, inbox)
-            if not self._queue:
+            sender.send(frames, inbox)
+            if not sender.queue:
                 poller = self._poller
                 if waits.poll_for(poller, left) == poller.readable:
                     frame = self._receive(inbox)
@@ -442,7 +195,7 @@ class MultiplexedConnection:
         finally:
             self._reader = None
             self._reading.release()
-            if self._waiters or self._queue or self._closed:
+            if self._waiters or sender.queue or self.is_closed:
                 self._hand_over()
         return self.await_frame(inbox, until, until - monotonic())
 
@@ -461,7 +214,7 @@ class MultiplexedConnection:
         try:
             poller = self._poller
             while not inbox.has_news and left > 0:
-                if self._queue or not self._tells_all:
+                if self.sender.queue or not self._tells_all:
                     found = self._poll_specially(poller, left)
                 else:
                     found = waits.poll_for(poller, left)
@@ -476,7 +229,7 @@ class MultiplexedConnection:
             else:
                 self._reader = None
                 self._reading.release()
-                if self._waiters or self._closed:
+                if self._waiters or self.is_closed:
                     self._hand_over()
         return None
 
@@ -485,7 +238,7 @@ class MultiplexedConnection:
         while not self._reading.acquire(False):
             if waits.is_own(self._reader):  # by a handler that interrupts it (MC3)
                 self._outer.append(self._poller)
-                self._poller = _Poller(self._socket.fileno())
+                self._poller = SocketPoller(self._socket.fileno())
                 return True
             if not self._wait_for_reader(inbox, until):
                 return False
@@ -506,14 +259,14 @@ class MultiplexedConnection:
 
     def _hand_over(self) -> None:
         """Wake one who waits, if nobody has the role: he takes it, or hands it on."""
-        if self._queue:
-            self._flush()
+        if self.sender.queue:
+            self.sender.flush()
         if not self._reading.locked():
             inbox = waits.first_of(self._waiters)
             if inbox is not None:
                 inbox.wake_up.set()
-            if self._closed:
-                self._close_if_unused()
+            if self.is_closed:
+                self.close_if_unused()
 
     def _wait_for_reader(self, inbox: StreamInbox, until: float) -> bool:
         """Wait to be woken; return True if the role is to be taken, or waited for again."""
@@ -537,11 +290,11 @@ class MultiplexedConnection:
             if not goes_on:
                 self._hand_over()
 
-    def _poll_specially(self, poller: _Poller, seconds: float) -> list[tuple[int, int]]:
+    def _poll_specially(self, poller: SocketPoller, seconds: float) -> list[tuple[int, int]]:
         """Wait also for room to send, and for what no poll tells of."""
         if not self._tells_all and has_unread(self._socket):
             return poller.readable
-        if not self._queue:
+        if not self.sender.queue:
             return waits.poll_for(poller, seconds)
         poller.poll.modify(poller.socket_number, _IN | _OUT)
         try:
@@ -551,7 +304,7 @@ class MultiplexedConnection:
             poller.room = False
             poller.poll.modify(poller.socket_number, _IN)
 
-    def _attend(self, found: list[tuple[int, int]], poller: _Poller) -> bool:
+    def _attend(self, found: list[tuple[int, int]], poller: SocketPoller) -> bool:
         """Do what can be done after a wait; return True if something has come, or the end."""
         has_come = False
         for number, events in found:
@@ -559,7 +312,7 @@ class MultiplexedConnection:
                 poller.clear()
                 continue
             if events & _OUT:
-                self._flush()
+                self.sender.flush()
             has_come = bool(events & ~_OUT)
         return has_come
 
@@ -609,7 +362,9 @@ class MultiplexedConnection:
     def is_moving(self, inbox: StreamInbox) -> bool:
         """Return True if a part of a frame of the stream has come, or is sent."""
         number = inbox.number
-        return self._under_way is inbox or (number is not None and self._wire.part_stream == number)
+        return self.sender.under_way is inbox or (
+            number is not None and self._wire.part_stream == number
+        )
 
     def has_left(self) -> bool:
         """Return True if the caller has left a stream that has not ended at the owner (MC8)."""
@@ -633,7 +388,7 @@ class MultiplexedConnection:
         """Return True if the owner answers within so many seconds, the inbox's caller or a ping."""
         number = self._new_ping()
         self._pings[number] = inbox
-        self.send_apart([NUMBER_FRAME.pack(8, PING, CONNECTION, number)])
+        self.sender.send_unanswered([NUMBER_FRAME.pack(8, PING, CONNECTION, number)])
         until = monotonic() + seconds
         while number in self._pings and not inbox.is_released and self.ended is None:
             inbox.has_news = False
@@ -654,16 +409,16 @@ class MultiplexedConnection:
         self.connection_frames.wake()
         for inbox in list(self.streams.values()) + list(self._waiters.values()):
             inbox.wake()
-        self._wake_reader()
+        self.wake_reader()
 
-    def _wake_reader(self) -> None:
+    def wake_reader(self) -> None:
         self._poller.wake()
 
     def release(self, inbox: StreamInbox) -> None:
         """Have the inbox's caller wait no more, by anybody."""
         inbox.is_released = True
         inbox.wake()
-        self._wake_reader()
+        self.wake_reader()
 
     def has_ended(self) -> bool:
         """Return True if the owner has ended the connection."""
@@ -685,61 +440,21 @@ class MultiplexedConnection:
 
     def close(self) -> None:
         """End the connection, and close its socket once nobody uses it (MC7). By anybody."""
-        self._closed = True
+        self.is_closed = True
         self._end_heartbeat()
         self.cut()
-        self._close_if_unused()
+        self.close_if_unused()
 
-    def _close_if_unused(self) -> None:
-        if not (self._reading.locked() or self._sending.locked()):
+    def close_if_unused(self) -> None:
+        if not (self._reading.locked() or self.sender.lock.locked()):
             self._close_now()
 
     def abandon(self) -> None:
         """Close it in the child of a fork, where nobody uses it."""
-        self._closed = self.is_over = True
+        self.is_closed = self.is_over = True
         self.ended = self.ended or EOFError()
         self._close_now()
 
     def _close_now(self) -> None:
         close(self._socket)
         self._poller.close()
-
-
-def _connect(place: Endpoint, seconds: float) -> socket.socket:
-    """Raises StreamEnded. Where the system's line of those who wait is full, it is tried again."""
-    deadline = monotonic() + seconds
-    while True:
-        try:
-            if isinstance(place, str):
-                return connect(place, seconds)
-            return waits.offloaded(connect)(place, seconds)  # a name is looked up, keys agreed on
-        except PermissionError:
-            raise ConnectionLost(
-                f"permission denied: this process may not use the socket {place}; a store is its "
-                "user's alone, so run this as that user"
-            ) from None
-        except BlockingIOError as error:
-            errand = current()
-            if monotonic() > deadline or (errand is not None and errand.withdrawn):
-                raise _not_greeted(error, seconds) from None
-            waits.pause(BACKLOG_PAUSE_SECONDS)
-        except OSError as error:
-            raise _not_greeted(error, seconds) from None
-
-
-def _not_greeted(error: Exception, seconds: float) -> StreamEnded:
-    if isinstance(error, TimeoutError | BlockingIOError):
-        words = f"the owner does not answer, or is stopped: no answer within {seconds:.3g} seconds"
-        return StreamEnded(words, RequestProgress.UNSENT, cancellation() or OwnerEvent.LATE)
-    return StreamEnded(reason_of(error), RequestProgress.UNSENT, cancellation())
-
-
-def cancellation() -> OwnerEvent | None:
-    """Return CANCELLED if nobody waits for this thread's call any more (CH5)."""
-    errand = current()
-    return OwnerEvent.CANCELLED if errand is not None and errand.withdrawn else None
-
-
-def reason_of(error: BaseException) -> str:
-    """Return the words for the end of a connection."""
-    return "the owner ended the connection" if isinstance(error, EOFError) else str(error)

@@ -23,7 +23,7 @@ from quire.libraries.late_imports import importing
 from quire.remote.server.store_server import StoreServer
 
 if TYPE_CHECKING:
-    from quire.remote.server.served_client import ServedStore
+    from quire.remote.server.stream_context import ServedStore
 
     from .shipper_process import ShipperProcess
 

@@ -9,6 +9,7 @@ __getattr__ = _late_modules(
     "open_streams",
     "served_client",
     "served_connection",
+    "stream_context",
     "undecided",
     "waiting_gets",
 )

@@ -27,15 +27,16 @@ from quire.remote.limits import (
 )
 from quire.remote.wire import protocol
 
-from . import served_client, served_connection, waiting_gets
+from . import served_connection, stream_context, waiting_gets
 from .server_threads import ServerThreads
 from .serving_turns import ServingTurns
 
 if TYPE_CHECKING:
     from quire.env.seam import SocketEvents
 
-    from .served_client import Answers, ServedClient, ServedStore
+    from .served_client import Answers, ServedClient
     from .served_connection import Rest, ServedConnection
+    from .stream_context import ServedStore
     from .waiting_gets import GetOutcome, WaitingGet, WaitingGets
 
 _log = logging.getLogger("quire.remote")
@@ -197,7 +198,7 @@ class RequestsUnderWay:
         """End what a request of a stream waits for, by another thread, as that may take a while."""
         found = client.under_way()
         if found:
-            self.workers.add(partial(served_client.end_transactions, found, reason))
+            self.workers.add(partial(stream_context.end_transactions, found, reason))
 
     def end_late(self, connection: ServedConnection) -> None:
         """End requests that take longer than their user may have them take (CL11)."""
@@ -206,14 +207,14 @@ class RequestsUnderWay:
             found = client.under_way()
             if found and client.late is None:
                 client.late = late = client.account.reached(use_limits.CALL_SECONDS)
-                end = served_client.end_transactions
+                end = stream_context.end_transactions
                 self.workers.add(partial(end, found, str(late), LimitReached))
 
     def answer(self, connection: ServedConnection, client: ServedClient, frame: Bytes) -> None:
         """Answer a request, a commit perhaps while others do."""
         try:
             answer = client.answer(frame)
-        except served_client.MustWait:
+        except stream_context.MustWait:
             self._hand_over(connection, client, served_connection.Rest(frame=frame))
             return
         if answer is not None or client in connection.busy:
@@ -423,7 +424,7 @@ class RequestsUnderWay:
     def waiting_on(self, client: ServedClient) -> Iterator[None]:
         """A request of a stream waits for other clients: its end is to be noticed (SV2)."""
         if threading.current_thread() is self.thread:
-            raise served_client.MustWait
+            raise stream_context.MustWait
         client.account.take(use_limits.WAITING_REQUESTS)
         with self._changed:
             self.waiters.add(client)

@@ -59,7 +59,14 @@ from quire.remote.limits import (
 from quire.remote.wire import protocol
 from quire.remote.wire.sockets import accept, close, file_limit
 
-from . import awaited_sources, open_streams, served_client, served_connection, undecided
+from . import (
+    awaited_sources,
+    open_streams,
+    served_client,
+    served_connection,
+    stream_context,
+    undecided,
+)
 from .entrance import Entrance
 from .requests_under_way import Commits, RequestsUnderWay
 from .signals import SignalFlag
@@ -70,8 +77,9 @@ if TYPE_CHECKING:
 
     from .network_entrance import AdmitsUsers
     from .open_streams import OpenStreams
-    from .served_client import PreparedDecisions, ServedClient, ServedStore
+    from .served_client import ServedClient
     from .served_connection import ServedConnection
+    from .stream_context import PreparedDecisions, ServedStore
 
 _log = logging.getLogger("quire.remote")
 _OWNERS: Final = ("quire.engine.", "quire.interface.", "quire.remote.server.", "quire.rows.")
@@ -388,7 +396,7 @@ class StoreServer:
             )
             self._clients += connection.is_client
         ready = partial(self._requests.tell_ready, connection)
-        context = served_client.StreamContext(
+        context = stream_context.StreamContext(
             connection,
             account,
             awaited_sources.AwaitedSources(store, ready),

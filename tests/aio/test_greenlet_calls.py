@@ -27,7 +27,7 @@ from quire.calls import signal_safety
 from quire.calls.errand import doing
 from quire.calls.signal_safety import OwnLock, as_call, waiting
 from quire.errors import QuireError, ReentrantCall
-from quire.remote.client import multiplexed_connection, waits
+from quire.remote.client import connecting, waits
 from quire.remote.client.connection import OwnerConnection
 from quire.remote.client.multiplexed_connection import MultiplexedConnection
 from quire.remote.client.waits import ClientWakeUp
@@ -499,7 +499,7 @@ def test_the_loop_goes_on_while_a_server_is_connected_to(
 
     async def main(url: str) -> None:
         async with quire.aio.open(url, tls=client) as store:
-            monkeypatch.setattr(multiplexed_connection, "connect", slowly)
+            monkeypatch.setattr(connecting, "connect", slowly)
             task = asyncio.create_task(store.queue("work"))
             await asyncio.sleep(0.05)
             gate.set()

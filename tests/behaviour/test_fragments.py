@@ -24,7 +24,7 @@ from quire.limits import MAX_LTDS_BLOCK_BYTES
 from quire.ltds import LtdsWriter, new_id
 from quire.remote import JoinedStore
 from quire.remote.client.channel import Channel
-from quire.remote.client.multiplexed_connection import RequestFrames
+from quire.remote.client.stream_inbox import RequestFrames
 from quire.remote.limits import SEND_AHEAD_BYTES, TELL_BYTES
 from tests.behaviour.forms import JOINED, AnyStore
 from tests.kit.waiting import eventually

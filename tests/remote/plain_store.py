@@ -12,7 +12,7 @@ from quire.block import Block, encode_one
 from quire.errors import QueueNotFound, QuireError, StoreClosed, TransactionClosed
 from quire.messages.message import Message
 from quire.messages.message_id import KnownId, MessageIds
-from quire.remote.server.served_client import ServedStore
+from quire.remote.server.stream_context import ServedStore
 from quire.reports.info import QueueInfo
 from quire.rows.open_block import verified_block
 

@@ -15,8 +15,9 @@ from quire.arguments import Bytes
 from quire.interface.store import Store
 from quire.remote import JoinedStore
 from quire.remote.client.channel import Channel, StreamEnded
-from quire.remote.client.multiplexed_connection import MultiplexedConnection, StreamInbox
+from quire.remote.client.multiplexed_connection import MultiplexedConnection
 from quire.remote.client.request_outcomes import OwnerEvent, RequestProgress
+from quire.remote.client.stream_inbox import StreamInbox
 from quire.remote.wire.protocol import (
     CANCEL,
     CONNECTION,

@@ -13,7 +13,7 @@ from quire.engine import EmbeddedStore as Store
 from quire.env import OsEnv
 from quire.errors import ConnectionLost, OutcomeUnknown, QuireError
 from quire.remote import JoinedStore, StoreServer
-from quire.remote.server.served_client import ServedStore
+from quire.remote.server.stream_context import ServedStore
 from quire.remote.wire.named_calls import NAMESPACES
 from tests.behaviour.forms import own
 from tests.kit.children import child, join

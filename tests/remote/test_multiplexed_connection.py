@@ -16,8 +16,9 @@ from quire.calls.wake_up import WakeUp
 from quire.errors import InvalidArgument
 from quire.remote.client import waits
 from quire.remote.client.channel import Channel, StreamEnded
-from quire.remote.client.multiplexed_connection import MultiplexedConnection, StreamInbox
+from quire.remote.client.multiplexed_connection import MultiplexedConnection
 from quire.remote.client.request_outcomes import OwnerEvent, RequestProgress
+from quire.remote.client.stream_inbox import StreamInbox
 from quire.remote.wire.protocol import (
     CALL,
     CANCEL,
@@ -262,7 +263,7 @@ def test_a_frame_that_follows_leaves_no_certainty(silent: ScriptedOwner) -> None
     silent.pause()
     putting = Putting(Channel(connection), b"last")
     eventually(lambda: unread(silent) == len(put_frame(1, b"last")))
-    connection.send_apart([HEAD.pack(0, CANCEL, 9)])
+    connection.sender.send_unanswered([HEAD.pack(0, CANCEL, 9)])
     silent.close()
     assert progress_of(putting) is RequestProgress.SENT
 
@@ -283,9 +284,9 @@ def test_what_is_not_sent_whole_was_not_done(silent: ScriptedOwner) -> None:
     silent.await_frames(PUT)
     silent.pause()
     half = Putting(Channel(connection), LARGE)
-    eventually(lambda: connection._is_begun)
+    eventually(lambda: connection.sender.is_begun)
     behind = Putting(Channel(connection))
-    eventually(lambda: len(connection._queue) == 2)
+    eventually(lambda: len(connection.sender.queue) == 2)
     silent.close()
     assert progress_of(half) is RequestProgress.UNREAD
     assert progress_of(behind) is RequestProgress.UNREAD
@@ -349,7 +350,7 @@ def test_what_is_not_begun_is_taken_back(silent: ScriptedOwner) -> None:
     silent.await_frames(PUT)
     silent.pause()
     half = Putting(Channel(connection), LARGE)
-    eventually(lambda: connection._is_begun)
+    eventually(lambda: connection.sender.is_begun)
     behind = Putting(Channel(connection, call_timeout=2 * SHORT), b"never")
     assert progress_of(behind) is RequestProgress.UNREAD
     silent.reads.set()
@@ -412,7 +413,7 @@ def test_an_interrupt_of_the_reader_takes_nothing_of_others(store_path: str) -> 
         assert not connection.streams
         assert not connection._waiters
         assert not connection._reading.locked()
-        assert not connection._sending.locked()
+        assert not connection.sender.lock.locked()
 
 
 def as_quire_does(call: Callable[[], None]) -> None:

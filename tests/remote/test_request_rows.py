@@ -13,6 +13,7 @@ from quire.interface.store import Store as StoreInterface
 from quire.interface.transaction import Transaction
 from quire.remote import JoinedStore
 from quire.remote.server.served_client import ServedClient
+from quire.remote.server.stream_transaction import StreamTransaction
 from quire.remote.wire.failures import raise_error
 from quire.remote.wire.named_calls import BEGIN, CALLS, FAILED, REQUESTS, STEPS
 from quire.remote.wire.payload_streams import READ_CHUNK
@@ -27,7 +28,7 @@ def dispatched(client: ServedClient) -> Iterator[tuple[int, str]]:
             yield from ((kind, op) for op in (*CALLS, FAILED, READ_CHUNK))
             yield from ((kind, decision.value) for decision in Decision)
         elif kind == STEP:
-            yield from ((kind, op) for op in {**STEPS, **client._operations})
+            yield from ((kind, op) for op in {**STEPS, **StreamTransaction.operations})
         else:
             yield kind, BEGIN if kind == TELL else ""
 

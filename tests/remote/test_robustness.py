@@ -21,7 +21,7 @@ from quire.errors import ConnectionLost, OutcomeUnknown
 from quire.opening import open as open_store
 from quire.remote import JoinedStore
 from quire.remote.ownership.shared_store import SharedStore
-from quire.remote.server.served_client import ServedClient
+from quire.remote.server.stream_transaction import StreamTransaction
 from quire.remote.wire.protocol import (
     ADD,
     CALL,
@@ -76,13 +76,13 @@ def test_a_begin_is_handed_over_to_nobody(
 ) -> None:
     """SV1: how a transaction is to be is a short request, as what a worker begins each time."""
     threads: list[int] = []
-    begin = ServedClient._begin
+    begin = StreamTransaction._begin
 
-    def noted(client: ServedClient, *arguments: Any) -> Any:
+    def noted(served: StreamTransaction, *arguments: Any) -> Any:
         threads.append(threading.get_ident())
-        return begin(client, *arguments)
+        return begin(served, *arguments)
 
-    monkeypatch.setattr(ServedClient, "_begin", noted)
+    monkeypatch.setattr(StreamTransaction, "_begin", noted)
     owner.create_queue("work", kind="work")
     for name in (None, "a worker", None, "a worker"):
         with joined.transaction(owner=name, durable=name is None) as txn:
