@@ -120,7 +120,8 @@ class KeyedReader:
         if isinstance(error, QuireError):
             raise error
         raise StoreCorrupt(
-            f"keyed state {self.name!r}: {error}; restore the store from a backup"
+            f"keyed state {self.name!r}: {error}; restore the store from a backup, or drop the "
+            "state, and fill it anew"
         ) from error
 
     def _again(

@@ -185,10 +185,7 @@ class KeyedState:
 
         One `with` block of a state in a transaction. Raises StateConflict, NotFound.
         """
-        if not hasattr(txn, "get_value"):
-            raise InvalidArgument(
-                f"txn {txn!r:.100}: give the transaction that the changes are a part of"
-            )
+        _check_transaction(txn)
         self._merges.merge_due()
         return KeyedChanges(self._reader, txn)
 
@@ -283,6 +280,7 @@ class KeyedState:
         Once in a transaction, and not beside a `within` block of the state. Raises StateConflict,
         as does the commit where the state has changed meanwhile, and NotFound.
         """
+        _check_transaction(txn)
         values = self._reader.values
         version = version_of(txn.get_value(values, VERSION))
         manifest = self._reader.manifest()
@@ -319,6 +317,8 @@ def open_state(
     NotFound, InvalidArgument.
     """
     check_keyed_name(name)
+    if not hasattr(store, "create_queue"):
+        raise InvalidArgument(f"store {store!r:.100}: give the store that quire.open returns")
     if files is None:
         _check_files(store, env or OsEnv())
     state = KeyedState(store, name, env, files)
@@ -337,6 +337,13 @@ def open_state(
         with suppress(StateConflict):  # somebody else opens it, too
             _define(store, name, wanted, env or OsEnv())
             return state
+
+
+def _check_transaction(txn: object) -> None:
+    if not hasattr(txn, "get_value"):
+        raise InvalidArgument(
+            f"txn {txn!r:.100}: give the transaction that the changes are a part of"
+        )
 
 
 def _check_files(store: KeyedStore, env: Env) -> None:

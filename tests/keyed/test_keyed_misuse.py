@@ -275,7 +275,14 @@ def test_a_queue_that_somebody_else_has_used(
     else:
         store.drop_queue("quire.keyed.seen")
     fresh = keyed.open_state(store, "seen", env=env)
-    told = (QueueNotFound, "quire.keyed.seen") if misuse == "drop" else (StoreCorrupt, "purged")
+    told = (
+        (QueueNotFound, "quire.keyed.seen")
+        if misuse == "drop"
+        else (
+            StoreCorrupt,
+            "purged.*or drop the state, and fill it anew",
+        )
+    )
     for use in (
         lambda: fresh.get(["ada"]),
         lambda: list(fresh.rows()),
@@ -329,3 +336,13 @@ def test_what_is_no_transaction_is_told(store: quire.Store, state: keyed.KeyedSt
         wrong: Any = bad
         with pytest.raises(InvalidArgument, match="give the transaction"):
             state.within(wrong)
+        with pytest.raises(InvalidArgument, match="give the transaction"):
+            state.clear(wrong)
+
+
+def test_what_is_no_store_is_told() -> None:
+    """As a path, which `quire.open` makes one of."""
+    for bad in ("shop.quire", None, 5):
+        wrong: Any = bad
+        with pytest.raises(InvalidArgument, match="give the store that"):
+            keyed.open_state(wrong, "seen", "name", "name string")
