@@ -355,7 +355,7 @@ class EmbeddedTransaction(TransactionCalls):
         change, writes, reads = self.change, self._writes, self._reads
         if writes is not None and change is not None:
             if (memory := change.memory) is not None:
-                writes.give_ids_apart(change.first_id, memory.first_id)
+                writes.give_ids_of_both(change.first_id, memory.first_id)
             else:
                 writes.give_ids(change.first_id)
         if (

@@ -515,7 +515,7 @@ class TransactionWrites:
             written.first_id = first_id
             first_id += written.count
 
-    def give_ids_apart(self, first_id: int, volatile_first_id: int) -> None:
+    def give_ids_of_both(self, first_id: int, volatile_first_id: int) -> None:
         """The transaction is committed; messages in volatile queues have ids of their own."""
         firsts = [first_id, volatile_first_id]
         for written in self.by_queue.values():
