@@ -163,7 +163,8 @@ class Graph:
         batch. It returns a DataFrame for `writes`, or a dict of them by queue; or one whose column
         `queue` says where each row goes; or None. It is called for each batch anew.
 
-        `dead`: the work queue for messages that the function fails with (`docs/graphs.md`).
+        `dead`: the work queue for messages that the function fails with (`docs/graphs.md`), and for
+        rows that the function of a state's timers fails with.
         `poison_share`: where more than that of the last 1,000 messages go there the step pauses;
         1.0: never. `poison_time`: how long the messages of one batch are looked for, at most.
         `limit`: the most that a batch takes, an int of messages or a str of bytes as "64m".

@@ -12,6 +12,8 @@ import pytest
 from quire.cli import main
 from quire.messages.typed_message import row_of_payload
 from quire.spark_graphs import Graph, StateRows, keyed
+from quire.spark_graphs.graphs.failures.driver_plan import plan_in_driver
+from quire.spark_graphs.graphs.steps import trials
 from tests.kit.waiting import SECONDS, eventually
 from tests.spark.numbered_queues import numbers_in, topic
 from tests.spark.served_store import directory
@@ -66,7 +68,15 @@ def test_rows_that_fail_among_others(
     topic(store, "closed")
     topic(store, "items", schema=ITEMS)
     broken = [True]
-    closing(graph, rng.choice([25, 1000]), broken, in_python=in_python)
+    closing(graph, 1000, broken, in_python=in_python)
+    planned: list[bool] = []
+
+    def plan(*arguments: Any) -> Any:
+        found = plan_in_driver(*arguments)
+        planned.append(found is not None)
+        return found
+
+    monkeypatch.setattr(trials, "plan_in_driver", plan)
     numbers = range(8 if by_tasks else 40)
     bad = set(rng.sample(numbers, 1 if by_tasks else 3))
     rows = [item(n, f"x{n}" if n in bad else str(n), rng.randrange(100)) for n in numbers]
@@ -85,6 +95,7 @@ def test_rows_that_fail_among_others(
             assert each.attributes["quire.state"] == "open"
             assert each.attributes["quire.step"] == "shop/keep"
         assert run.status().steps["keep"].dead_letters == len(bad)
+        assert any(planned) is (not in_python and not by_tasks)
         broken[0] = False
         assert run.replay("bad", "keep") == len(bad)
         run.drain(timeout=SECONDS)
