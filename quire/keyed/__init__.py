@@ -13,6 +13,7 @@ from .merge_thread import MergeThread, merging
 from .row_lookup import DueRows
 from .run_output import WrittenRun
 from .state_look import StateLook
+from .store_check import verify
 from .timer_mark import TimerMark
 
 __all__ = [
@@ -27,4 +28,5 @@ __all__ = [
     "WrittenRun",
     "merging",
     "open_state",
+    "verify",
 ]

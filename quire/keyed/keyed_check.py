@@ -23,20 +23,26 @@ def findings_of(reader: KeyedReader) -> list[str]:
         except (RunGone, QuireError) as error:
             where, text = reader.files.where(entry), str(error)
             found[entry] = text if where in text else f"{where}: {text}"
-    now = reader.manifest().runs
-    names = {run.name for run in (*named, *now)}  # some were merged meanwhile
+    now = reader.manifest().runs  # some were merged meanwhile
     texts = [text for entry, text in found.items() if entry in now]
     try:
-        messages = list(reader.files.messages())
+        strays = _strays(reader)
     except StoreCorrupt as error:  # a file that a run is in is one that messages are read from
         return texts or [str(error)]
-    strays = [
+    return texts + [
         f"{reader.values}: message {message} is of no run: somebody else has put it there, or a "
         "merge has left it"
-        for message, name in messages
-        if name not in names
+        for message in strays
     ]
-    return texts + strays
+
+
+def _strays(reader: KeyedReader) -> list[int]:
+    """Return the messages that no run names, and that are there before and after that is seen."""
+    before = reader.files.messages()
+    names = {run.name for run in reader.manifest().runs}
+    strays = [message for message, name in before if name not in names]
+    after = {message for message, _ in reader.files.messages()} if strays else set()
+    return [message for message in strays if message in after]
 
 
 def _read(run: KeyedRun, entry: RunEntry) -> None:

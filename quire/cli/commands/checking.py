@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from quire.cli.command import JSON, Command, ExitStatus, argument
 from quire.cli.opened_store import calling, opened, seen
@@ -14,12 +14,20 @@ from quire.libraries.late_imports import importing
 
 from . import archives
 
+if TYPE_CHECKING:
+    from quire.reports.info import Report
+
+_KEYED: Final = "quire.keyed."  # begins the names of keyed states, whose code few stores need
+
 
 def _verify(options: argparse.Namespace) -> int:
     if archives.is_archive(options.path):
         report = archives.verified(options.path)
     else:
-        report = seen(options, lambda store: store.admin.verify(contents=options.contents))
+        report = seen(options, lambda store: _verified(store, contents=options.contents))
+    if options.json:
+        print_json({"ok": report.ok, **fields_of(report)})
+        return ExitStatus.DONE if report.ok else ExitStatus.ERROR
     for finding in report.findings:
         print(f"warning: {finding}" if finding in report.warnings else finding)
     if report.ok and "state_hash" in report.checked:
@@ -28,6 +36,20 @@ def _verify(options: argparse.Namespace) -> int:
         print(f"record {report.checked['number']}, state {state}{contents}")
     print(_verdict(len(report.damage), len(report.warnings)))
     return ExitStatus.DONE if report.ok else ExitStatus.ERROR
+
+
+def _verified(store: Any, *, contents: bool) -> Report:
+    """Check a store, and its keyed states, where there are any."""
+    report: Report = store.admin.verify(contents=contents)
+    if any(name.startswith(_KEYED) for name in store.states.names()):
+        with importing():
+            from quire.keyed import verify
+
+        found = verify(store)
+        report.findings.extend(found.findings)
+        report.warnings.extend(found.warnings)
+        report.checked.update(found.checked)
+    return report
 
 
 def _verdict(damage: int, warnings: int) -> str:
@@ -108,7 +130,11 @@ COMMANDS: Final = (
         "verify",
         "check every byte of a store, or of an archive",
         _verify,
-        (argument("--contents", action="store_true", help="and tell a digest of all messages"),),
+        (
+            argument("--contents", action="store_true", help="and tell a digest of all messages"),
+            JSON,
+        ),
+        "Rows of keyed states are read as such, too, so a store that has some is read twice.\n"
         "PATH may be the URL, or the directory, of an archive: all backups are read back then.\n\n"
         "The exit status is 1 where damage was found. A warning leaves it 0: the journal's end\n"
         "was cut when the store was opened, as after a power failure. If there was none, the\n"
