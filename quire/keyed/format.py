@@ -87,6 +87,7 @@ import struct
 from functools import cache
 from typing import Final
 
+from quire.checksum import checksum
 from quire.libraries import np
 
 VERSION: Final = 1
@@ -98,6 +99,7 @@ NEVER: Final = (1 << 63) - 1
 DELETED: Final = 1
 TIMED: Final = 1
 TIMERS_TOGETHER: Final = 256  # that one entry of their index is for
+EMPTY_CHECKSUM: Final = checksum(b"")  # which the index does not have: it has 0 for no bytes
 HASH_AT: Final = 0
 LAST_HASH: Final = (1 << 64) - 1  # of those that there can be
 NULLS_AT: Final = 21

@@ -40,9 +40,6 @@ MAX_FILTER_BYTES: Final = 4 << 20
 # A look for more keys than this reads the pieces of so many at a time: some 16 MiB.
 KEYS_AT_ONCE: Final = 4096
 
-# Pieces of so many runs are looked through together, where each has few of the keys.
-PROBES_TOGETHER: Final = 64
-
 # So many bytes of pieces that lie together are read at once.
 SPAN_BYTES: Final = 1 << 20
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from quire.libraries import np, pa
 
 from .format import LAST_HASH, NEVER, timer_type
 from .keyed_rows import KeyedRows, concat_rows, newest_of
-from .limits import KEYS_AT_ONCE, PROBES_TOGETHER
+from .limits import KEYS_AT_ONCE
 from .manifest import KeyedManifest, RunEntry
+from .newest_rows import LookedRun, newest_rows
 from .row_layout import RowLayout, with_columns
-from .run import FoundRows, KeyedRun, ProbedPieces, joined_probes
+from .run import KeyedRun
 from .timer_mark import BEFORE_ALL, TimerMark, unfired
 
 if TYPE_CHECKING:
@@ -142,65 +143,31 @@ class RowLookup(NamedTuple):
         self, keys: Sequence[pa.Array], hashes: NDArray[np.uint64]
     ) -> tuple[NDArray[np.int64], KeyedRows]:
         """Return the newest row of each key that has one, and the places of their keys."""
-        is_missing = np.ones(len(hashes), np.bool_)
         places: list[NDArray[np.int64]] = []
         parts: list[KeyedRows] = []
-
-        def look(run: KeyedRun, wanted: NDArray[np.int64]) -> KeyedRows | None:
-            found = run.find(hashes, keys, wanted)
-            if found is None:
-                return None
-            places.append(found.wanted)
-            is_missing[found.wanted] = False
-            return with_columns(found.rows, self.layout.schema)
-
-        for run in self.own:
-            rows = look(run, np.flatnonzero(is_missing))
-            if rows is not None:
-                parts.append(rows)
-        for group in _disjoint_groups(self.manifest.runs):
-            for found, mark in self._in_group(group, keys, hashes, is_missing):
-                places.append(found.wanted)
-                is_missing[found.wanted] = False
+        ordered = np.argsort(hashes, kind="stable")
+        for start in range(0, len(ordered), KEYS_AT_ONCE):
+            some = ordered[start : start + KEYS_AT_ONCE]
+            at = pa.array(some)
+            own = [column.take(at) for column in keys]
+            for found, mark in newest_rows(self._looked_at(), own, hashes[some]):
+                places.append(some[found.wanted])
                 parts.append(unfired(with_columns(found.rows, self.layout.schema), mark))
-            if not is_missing.any():
-                break
         if not parts:
             return np.zeros(0, np.int64), self._none()
         return np.concatenate(places), concat_rows(parts)
 
-    def _in_group(
-        self,
-        group: Sequence[RunEntry],
-        keys: Sequence[pa.Array],
-        hashes: NDArray[np.uint64],
-        is_missing: NDArray[np.bool_],
-    ) -> Iterator[tuple[FoundRows, TimerMark]]:
-        """Yield the rows of missing keys in runs that have no hash in common.
-
-        Pieces of many runs are looked through together: few keys of a run cost as much as many.
-        """
-        probes: dict[tuple[TimerMark, RowLayout], list[tuple[KeyedRun, ProbedPieces]]] = {}
-        for entry in group:
-            wanted = np.flatnonzero(is_missing & _inside(entry, hashes))
-            if not len(wanted):
-                continue
-            run, mark = self.opened(entry), self.manifest.fired_in(entry)
-            if run.is_whole or len(wanted) > KEYS_AT_ONCE // 8 or not keys:
-                found = run.find(hashes, keys, wanted)
-                if found is not None:
-                    yield found, mark
-                continue
-            probe = run.probe(hashes, wanted)
-            if probe is not None:
-                probes.setdefault((mark, run.layout), []).append((run, probe))
-        for (mark, _), some in probes.items():
-            for start in range(0, len(some), PROBES_TOGETHER):
-                part = some[start : start + PROBES_TOGETHER]
-                probe = joined_probes([probe for _, probe in part])
-                found = part[0][0].match(probe, hashes, keys)
-                if found is not None:
-                    yield found, mark
+    def _looked_at(self) -> list[LookedRun]:
+        """Return all runs, the newest first."""
+        own = [
+            LookedRun(run.first, run.last, BEFORE_ALL, partial(_given_run, run)) for run in self.own
+        ]
+        return own + [
+            LookedRun(
+                entry.first, entry.last, self.manifest.fired_in(entry), partial(self.opened, entry)
+            )
+            for entry in self.manifest.runs
+        ]
 
     def _none(self) -> KeyedRows:
         batch = pa.RecordBatch.from_pylist([], schema=self.layout.schema)
@@ -208,25 +175,8 @@ class RowLookup(NamedTuple):
         return KeyedRows(np.zeros(0, np.uint64), times, np.zeros(0, np.bool_), times, batch)
 
 
-def _disjoint_groups(runs: Sequence[RunEntry]) -> Iterator[list[RunEntry]]:
-    """Yield runs in their order; together some that follow each other, and share no hash."""
-    group: list[RunEntry] = []
-    taken: list[tuple[int, int]] = []  # the ranges of the group, in their order
-    for run in runs:
-        place = bisect_left(taken, (run.first, run.last))
-        if (place and taken[place - 1][1] >= run.first) or (
-            place < len(taken) and taken[place][0] <= run.last
-        ):
-            yield group
-            group, taken, place = [], [], 0
-        group.append(run)
-        taken.insert(place, (run.first, run.last))
-    if group:
-        yield group
-
-
-def _inside(entry: RunEntry, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    return (hashes >= np.uint64(entry.first)) & (hashes <= np.uint64(entry.last))
+def _given_run(run: KeyedRun) -> KeyedRun:
+    return run
 
 
 def _times(times: NDArray[np.int64]) -> pa.Array:

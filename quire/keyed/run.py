@@ -9,7 +9,7 @@ KR2. A look for keys reads the pieces of these keys only, of `KEYS_AT_ONCE` keys
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from quire.checksum import checksum
 from quire.definitions.row_schema import schema_of_words
@@ -27,8 +27,16 @@ from .format import (
     timer_index_type,
     timer_type,
 )
-from .keyed_rows import KeyedRows, concat_rows, equal_keys
+from .keyed_rows import KeyedRows
 from .limits import KEYS_AT_ONCE, SPAN_BYTES
+from .piece_search import (
+    FoundRows,
+    PiecesInMemory,
+    first_damaged,
+    joined,
+    match,
+    not_as_written,
+)
 from .row_layout import layout_of
 from .run_filter import may_have
 from .timer_mark import TimerMark
@@ -47,29 +55,6 @@ class RunBytes(Protocol):
         """Return the bytes of each place, an offset and a length: of a server in few requests."""
 
 
-class _FetchedPieces(NamedTuple):
-    """Pieces in memory, verified."""
-
-    data: NDArray[np.uint8]
-    starts: NDArray[np.int64]  # where each begins in the data
-    rows: NDArray[np.int64]  # how many each has
-
-
-class ProbedPieces(NamedTuple):
-    """Pieces of the keys that are looked for."""
-
-    wanted: NDArray[np.int64]  # the index of each key
-    numbers: NDArray[np.int64]  # in which of the pieces each may be
-    pieces: _FetchedPieces
-
-
-class FoundRows(NamedTuple):
-    """The rows of some keys."""
-
-    wanted: NDArray[np.int64]  # the index of each one's key among those that were looked for
-    rows: KeyedRows
-
-
 class KeyedRun:
     """An open run. For any number of threads."""
 
@@ -78,7 +63,7 @@ class KeyedRun:
         self.where = where
         self._source = source
         self.bytes = size
-        self._cached: _FetchedPieces | None = None
+        self._kept: memoryview | None = None
         self._open(run_id)
 
     def _open(self, run_id: int) -> None:
@@ -104,8 +89,8 @@ class KeyedRun:
         head = self._read(place, (end + 7) & -8)
         if checksum(head) != head_checksum:
             raise StoreCorrupt(f"{self.where}: damaged, its index does not match its checksum")
-        self._shift = shift
-        self._index = np.frombuffer(head, index_type(), pieces)
+        self.shift = shift
+        self.index = np.frombuffer(head, index_type(), pieces)
         self._timer_index = np.frombuffer(head, timer_index_type(), blocks, length)
         self._filter = np.frombuffer(head, np.uint8, filter_bytes, head_bytes)
         self._timers_at = place - self._timer_bytes
@@ -118,14 +103,14 @@ class KeyedRun:
         self._check_index(row_bytes)
 
     def _check_index(self, row_bytes: int) -> None:
-        offsets, lengths = self._index["offset"], self._index["length"].astype(np.uint64)
-        rows = self._index["rows"].astype(np.uint64)
+        offsets, lengths = self.index["offset"], self.index["length"].astype(np.uint64)
+        rows = self.index["rows"].astype(np.uint64)
         ends = np.concatenate(
             [offsets[1:], np.array([self._timers_at], np.int64).astype(np.uint64)]
         )
         if (
             row_bytes != self.layout.row_bytes
-            or not len(offsets) == ((self.last - self.first) >> self._shift) + 1
+            or not len(offsets) == ((self.last - self.first) >> self.shift) + 1
             or offsets[0] != 0
             or (offsets + lengths != ends).any()
             or (rows * np.uint64(row_bytes) > lengths).any()
@@ -139,25 +124,31 @@ class KeyedRun:
         return self._read(0, self.bytes)
 
     def keep(self) -> None:
-        """Read all pieces, and keep them in memory."""
-        if self._cached is None:
-            numbers = np.arange(len(self._index))
-            self._cached = self._fetch(numbers)
+        """Read and verify all of it, and keep it in memory."""
+        if self._kept is None:
+            self._pieces_between(0, len(self.index))
+            self._kept = memoryview(self.whole())
 
     @property
     def is_whole(self) -> bool:
         """Return True if all of it is in memory."""
-        return self._cached is not None
+        return self._kept is not None
 
     @property
     def kept_bytes(self) -> int:
         """Return the bytes that it takes in memory, about."""
         return (
-            self._index.nbytes
+            self.index.nbytes
             + self._timer_index.nbytes
             + len(self._filter)
-            + (self.bytes if self._cached is not None else 0)
+            + (0 if self._kept is None else self.bytes)
         )
+
+    def may_have(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Return False for hashes that it has not for certain. They are all in its range."""
+        if not len(self._filter):
+            return np.ones(len(hashes), np.bool_)
+        return may_have(self._filter, hashes)
 
     def find(
         self, hashes: NDArray[np.uint64], keys: Sequence[pa.Array], wanted: NDArray[np.int64]
@@ -166,73 +157,24 @@ class KeyedRun:
 
         `keys`: none of their columns: all rows that have the hashes. Raises StoreCorrupt.
         """
-        if len(wanted) <= KEYS_AT_ONCE:
-            return self._find_some(hashes, keys, wanted)
         ordered = wanted[np.argsort(hashes[wanted], kind="stable")]  # so a piece is read once
-        slices = range(0, len(wanted), KEYS_AT_ONCE)
-        parts = [self._find_some(hashes, keys, ordered[at : at + KEYS_AT_ONCE]) for at in slices]
-        return _joined([part for part in parts if part is not None])
-
-    def _find_some(
-        self, hashes: NDArray[np.uint64], keys: Sequence[pa.Array], wanted: NDArray[np.int64]
-    ) -> FoundRows | None:
-        probe = self.probe(hashes, wanted)
-        return None if probe is None else self.match(probe, hashes, keys)
-
-    def probe(self, hashes: NDArray[np.uint64], wanted: NDArray[np.int64]) -> ProbedPieces | None:
-        """Return the pieces that may have the keys of the indices `wanted`; None: there are none.
-
-        Raises StoreCorrupt.
-        """
-        own = hashes[wanted]
+        own = hashes[ordered]
         inside = (own >= np.uint64(self.first)) & (own <= np.uint64(self.last))
-        if len(self._filter):
-            inside &= may_have(self._filter, own)
-        if not inside.all():
-            wanted, own = wanted[inside], own[inside]
-        if not len(wanted):
-            return None
-        numbers = ((own - np.uint64(self.first)) >> np.uint64(self._shift)).astype(np.int64)
-        pieces = self._cached
-        if pieces is None:
-            needed, numbers = np.unique(numbers, return_inverse=True)
-            pieces = self._fetch(needed)
-        return ProbedPieces(wanted, numbers, pieces)
-
-    def match(
-        self, probe: ProbedPieces, hashes: NDArray[np.uint64], keys: Sequence[pa.Array]
-    ) -> FoundRows | None:
-        """Return the rows of the keys in pieces, of this run or of others with its layout."""
-        wanted, numbers, pieces = probe
-        own = hashes[wanted]
-        found, indices = self._search(pieces, numbers, own)
-        parts: list[FoundRows] = []
-        key_columns = self.layout.key_columns
-        while len(found):
-            at, where = wanted[found], numbers[found]
-            rows = self._decode(pieces, where, indices[found])
-            if keys:
-                equal = equal_keys(keys, at, rows.batch.columns[:key_columns], np.arange(len(at)))
-                right = np.flatnonzero(equal)
-                if len(right):
-                    whole = len(right) == len(at)
-                    parts.append(FoundRows(at[right], rows if whole else rows.take(right)))
-                found = found[~equal]  # another key of the same hash may follow
-            else:
-                parts.append(FoundRows(at, rows))
-            indices[found] += 1
-            found = found[indices[found] < pieces.rows[numbers[found]]]
-            found = found[self._hashes_at(pieces, numbers[found], indices[found]) == own[found]]
-        return _joined(parts)
+        ordered, own = ordered[inside], own[inside]
+        ordered = ordered[self.may_have(own)]
+        parts = []
+        for at in range(0, len(ordered), KEYS_AT_ONCE):
+            some = ordered[at : at + KEYS_AT_ONCE]
+            found = match([self], np.zeros(len(some), np.int64), some, hashes, keys)
+            if found is not None:
+                parts.append(found)
+        return joined(parts)
 
     def between(self, first: int, last: int) -> KeyedRows:
         """Return the rows whose hashes are from `first` to `last`. Raises StoreCorrupt."""
         first, last = max(first, self.first), min(last, self.last)
-        low, high = (first - self.first) >> self._shift, (last - self.first) >> self._shift
-        pieces = self._fetch(np.arange(low, high + 1 if first <= last else low))
-        numbers = np.repeat(np.arange(len(pieces.rows)), pieces.rows)
-        before = np.cumsum(pieces.rows) - pieces.rows
-        rows = self._decode(pieces, numbers, np.arange(len(numbers)) - before[numbers])
+        low, high = (first - self.first) >> self.shift, (last - self.first) >> self.shift
+        rows = self._pieces_between(low, high + 1 if first <= last else low).all_rows()
         start = int(np.searchsorted(rows.hashes, np.uint64(first)))
         stop = int(np.searchsorted(rows.hashes, np.uint64(max(first, last)), "right"))
         return rows.slice(start, stop)
@@ -277,70 +219,31 @@ class KeyedRun:
     def _timer_bytes(self) -> int:
         return int(self.timers) * timer_type().itemsize
 
-    def _search(
-        self, pieces: _FetchedPieces, numbers: NDArray[np.int64], own: NDArray[np.uint64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return which hashes are there, and for each the index of its first row in its piece."""
-        wide = pieces.data.view(np.uint64)
-        base, step = pieces.starts[numbers] >> 3, self.layout.row_bytes >> 3
-        left, right = np.zeros(len(own), np.int64), pieces.rows[numbers]
-        last = right - 1
-        for _ in range(int(right.max()).bit_length()):
-            middle = (left + right) >> 1
-            at = np.minimum(middle, last)  # of an empty piece none is looked at
-            above = (wide[base + np.maximum(at, 0) * step] < own) & (left < right)
-            left = np.where(above, middle + 1, left)
-            right = np.where(above, right, middle)
-        hit = left <= last
-        hit &= wide[base + np.where(hit, left, 0) * step] == own
-        return np.flatnonzero(hit), left
+    def read_pieces(self, places: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
+        """Return the bytes of some pieces, not verified. `places`: an offset and a length each."""
+        if self._kept is None:
+            return self._source.read_several(places)
+        return [self._kept[at : at + length] for at, length in places]
 
-    def _hashes_at(
-        self, pieces: _FetchedPieces, numbers: NDArray[np.int64], indices: NDArray[np.int64]
-    ) -> NDArray[np.uint64]:
-        wide = pieces.data.view(np.uint64)
-        places = (pieces.starts[numbers] + indices * self.layout.row_bytes) >> 3
-        found: NDArray[np.uint64] = wide[places]
-        return found
-
-    def _decode(
-        self, pieces: _FetchedPieces, numbers: NDArray[np.int64], indices: NDArray[np.int64]
-    ) -> KeyedRows:
-        starts, size = pieces.starts[numbers], self.layout.row_bytes
-        heaps = starts + pieces.rows[numbers] * size
-        return self.layout.decode(pieces.data, starts + indices * size, heaps, self.where)
-
-    def _fetch(self, numbers: NDArray[np.int64]) -> _FetchedPieces:
-        """Read and verify pieces, ascending. Raises StoreCorrupt."""
-        entries = self._index[numbers]
-        lengths = entries["length"].astype(np.int64)
-        ends = np.cumsum(lengths)
-        starts = ends - lengths
-        offsets = entries["offset"]
-        if len(numbers) and int(offsets[-1] - offsets[0]) == int(starts[-1]):  # they lie together
-            joined = self._span(int(offsets[0]), int(ends[-1]))
-            view = memoryview(joined)
-            parts: list[bytes | memoryview] = [
-                view[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-            ]
-        else:
-            places = list(zip(offsets.tolist(), lengths.tolist(), strict=True))
-            parts = [*self._source.read_several(places)]
-            joined = b"".join(parts)
-        expected = entries["checksum"].tolist()
-        for number, piece in enumerate(parts):
-            if checksum(piece) != expected[number] and lengths[number]:
-                raise StoreCorrupt(
-                    f"{self.where}: damaged, {lengths[number]} bytes at {offsets[number]} do not "
-                    "match their checksum"
-                )
-        starts[lengths == 0] = 0
-        # A row's bytes at least: where an empty piece begins something may be looked at.
-        data = np.frombuffer(joined or bytes(8), np.uint8)
-        return _FetchedPieces(data, starts, entries["rows"].astype(np.int64))
+    def _pieces_between(self, low: int, high: int) -> PiecesInMemory:
+        """Read and verify the pieces of these numbers. Raises StoreCorrupt."""
+        entries = self.index[low:high]
+        starts = entries["offset"].astype(np.int64)
+        begin = int(starts[0]) if len(starts) else 0
+        starts -= begin
+        stops = starts + entries["length"]
+        data = self._span(begin, int(stops[-1]) if len(stops) else 0)
+        view = memoryview(data)
+        places = zip(starts.tolist(), stops.tolist(), strict=True)
+        damaged = first_damaged([view[start:stop] for start, stop in places], entries)
+        if damaged is not None:
+            raise not_as_written(self, entries[damaged])
+        return PiecesInMemory.of(data, entries, self)
 
     def _span(self, offset: int, length: int) -> bytes | memoryview:
         """Read bytes that lie together, some at a time."""
+        if self._kept is not None:
+            return self._kept[offset : offset + length]
         if length <= SPAN_BYTES:
             return self._source.read(offset, length)
         end = offset + length
@@ -353,27 +256,3 @@ class KeyedRun:
         if len(data) != length:
             raise StoreCorrupt(f"{self.where}: damaged, it ends too early")
         return data
-
-
-def joined_probes(probes: Sequence[ProbedPieces]) -> ProbedPieces:
-    """Return pieces of several runs as if they were of one."""
-    if len(probes) == 1:
-        return probes[0]
-    sizes = np.array([len(probe.pieces.data) for probe in probes])
-    counts = np.array([len(probe.pieces.rows) for probe in probes])
-    bases, before = np.cumsum(sizes) - sizes, np.cumsum(counts) - counts
-    both = list(zip(probes, bases, before, strict=True))
-    pieces = _FetchedPieces(
-        np.concatenate([probe.pieces.data for probe in probes]),
-        np.concatenate([probe.pieces.starts + base for probe, base, _ in both]),
-        np.concatenate([probe.pieces.rows for probe in probes]),
-    )
-    numbers = np.concatenate([probe.numbers + first for probe, _, first in both])
-    return ProbedPieces(np.concatenate([probe.wanted for probe in probes]), numbers, pieces)
-
-
-def _joined(parts: Sequence[FoundRows]) -> FoundRows | None:
-    if len(parts) < 2:
-        return parts[0] if parts else None
-    wanted = np.concatenate([part.wanted for part in parts])
-    return FoundRows(wanted, concat_rows([part.rows for part in parts]))

@@ -31,13 +31,13 @@ def mark(bits: NDArray[np.bool_], hashes: NDArray[np.uint64]) -> None:
 
 def may_have(filter: NDArray[np.uint8], hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Return False for keys that are not there for certain."""
-    found = np.ones(len(hashes), np.bool_)
-    for places in _places(len(filter) * 8, hashes):
-        found &= (
-            filter[places >> np.uint64(3)] >> (places & np.uint64(7)).astype(np.uint8)
-        ) & 1 > 0
+    places = _places(len(filter) * 8, hashes)
+    bits = filter[places >> np.uint64(3)] >> (places & np.uint64(7)).astype(np.uint8)
+    found: NDArray[np.bool_] = (bits & np.uint8(1)).all(axis=0)
     return found
 
 
-def _places(bits: int, hashes: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
-    return [(hashes >> np.uint64(shift)) & np.uint64(bits - 1) for shift in FILTER_SHIFTS]
+def _places(bits: int, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the bits of some keys, a row for each shift."""
+    shifts = np.array(FILTER_SHIFTS, np.uint64)[:, None]
+    return (hashes >> shifts) & np.uint64(bits - 1)
