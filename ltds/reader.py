@@ -325,6 +325,11 @@ class PlainStream:
         """Return so many bytes from there on; fewer where the file ends."""
         return self._file.read(PAGE_BYTES + offset, length)
 
+    def expect_several(self, places: Sequence[tuple[int, int]]) -> None:
+        """These places are about to be read."""
+        if self._several is not None:
+            self._several.expect_several([(PAGE_BYTES + at, length) for at, length in places])
+
     def read_several(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of each place, an offset and a length."""
         if self._several is not None:

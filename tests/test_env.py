@@ -14,6 +14,7 @@ import resource
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -22,9 +23,9 @@ import pytest
 
 import quire
 from quire.env import Env, File, OsEnv
-from quire.env.os_file import OsFile
+from quire.env.os_file import PLACES_TOGETHER, OsFile
 from quire.env.os_platform import PORTABLE, read_into
-from quire.errors import DiskFull, InvalidArgument, StoreLocked, raise_if_refused
+from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreLocked, raise_if_refused
 from quire.limits import MAPPED_READ_BYTES
 from quire.testing import SimEnv
 from tests.kit.children import child
@@ -722,6 +723,54 @@ class TestTheRealMachine:
         )
         assert file.read_block(3, size) == content
         assert file.read_block(3, 2 * size) == content
+
+    @pytest.mark.parametrize("is_cached", [True, False])
+    def test_several_places_are_read_as_one_by_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cached: bool
+    ) -> None:
+        """[E6] Whole, short or beyond the end; where a medium is read all of it is asked for."""
+        file = OsEnv().open_file(str(tmp_path / "file"), create=True)
+        assert isinstance(file, OsFile)
+        content = random.Random(1).randbytes(20_000)
+        file.write(0, content)
+        blocks, expected = count(0, 0 if is_cached else 8), list[tuple[int, int]]()
+        monkeypatch.setattr("quire.env.os_file.blocks_read", lambda: next(blocks))
+        monkeypatch.setattr(
+            "quire.env.os_file.expect_pages", lambda fd, at, length: expected.append((at, length))
+        )
+        places = [(at, 90) for at in range(0, 20_100, 100)]
+        for _ in range(2):
+            file.expect_several(places)
+            assert file.read_several(places) == [content[at : at + 90] for at, _ in places]
+        assert expected == places * (1 if is_cached else 2)
+        assert file.read_several([]) == []
+        if is_cached:  # and is so no more, which is seen by the first ones
+            blocks = count(0, 8)
+            assert file.read_several(places)[-2:] == [content[19_900:19_990], b""]
+            assert expected == places + places[PLACES_TOGETHER:]
+        real_read = os.pread
+        monkeypatch.setattr(
+            "quire.env.os_file.os.pread", lambda fd, length, at: real_read(fd, min(7, length), at)
+        )
+        assert file.read_several(places[:9]) == [content[at : at + 90] for at, _ in places[:9]]
+
+    def test_places_that_the_medium_does_not_give_are_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """[E6] As by a read of one place."""
+        file = OsEnv().open_file(str(tmp_path / "file"), create=True)
+        assert isinstance(file, OsFile)
+        file.write(0, bytes(300))
+        real_read = os.pread
+
+        def read(fd: int, length: int, offset: int) -> bytes:
+            if offset == 200:
+                raise OSError(errno.EIO, "Input/output error")
+            return real_read(fd, length, offset)
+
+        monkeypatch.setattr("quire.env.os_file.os.pread", read)
+        with pytest.raises(StoreCorrupt, match="50 bytes at offset 200"):
+            file.read_several([(0, 50), (200, 50)])
 
     def test_disk_full_says_what_to_do(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -24,6 +24,7 @@ import errno
 import math
 import mmap
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import NoReturn
@@ -34,6 +35,8 @@ from quire.limits import HUGE_PAGE_BYTES, MAPPED_READ_BYTES, ZERO_CHUNK_BYTES
 from .os_descriptors import FIRST_NUMBER, Descriptor, open_descriptor
 from .os_platform import (
     DIRECT_FLAGS,
+    blocks_read,
+    expect_pages,
     forget_pages,
     next_data,
     punch_hole,
@@ -43,6 +46,7 @@ from .os_platform import (
 )
 
 DIRECT_ALIGNMENT = 4096
+PLACES_TOGETHER = 32  # of several that are read; after so many it is looked at where they were
 KNOWN_SECONDS = 0.1  # that a number from 1,000 on is taken for the file's after a look
 
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
@@ -118,6 +122,7 @@ class OsFile:
         # Reads always go through the page cache; so does every write, unless direct.
         self._read_fd = Descriptor(open_descriptor(path, flags))
         self._write_fd = self._read_fd
+        self._on_medium = True  # the page cache may not have it: so it was at the last look
         self._known_until = -math.inf  # of monotonic time: till then the number is the file's
         if direct and DIRECT_FLAGS:
             direct_fd = _open_direct(path)
@@ -157,6 +162,29 @@ class OsFile:
         except OSError as error:
             raise unreadable(error, self.path, offset + done, length - done) from error
         return memory[:done].toreadonly()
+
+    def expect_several(self, places: Sequence[tuple[int, int]]) -> None:
+        """Where the file lately was not in the page cache: a medium has then all to do at once."""
+        if self._on_medium:
+            fd, before = self._read_fd, blocks_read()
+            for offset, length in places:
+                expect_pages(fd, offset, length)
+            self._on_medium = blocks_read() != before
+
+    def read_several(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        fd, pread, before, found = self._read_fd, os.pread, blocks_read(), list[bytes]()
+        try:
+            for start in range(0, len(places), PLACES_TOGETHER):
+                some = places[start : start + PLACES_TOGETHER]
+                found += [pread(fd, length, offset) for offset, length in some]
+                if not self._on_medium and blocks_read() != before:
+                    self._on_medium = True
+                    self.expect_several(places[start + PLACES_TOGETHER :])
+        except OSError:
+            return [self.read(*place) for place in places]  # which tells the place
+        if sum(map(len, found)) != sum([length for _, length in places]):  # at the end, or torn
+            return [self.read(*place) for place in places]
+        return found
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         # The hot path of a commit: one system call, two comparisons.

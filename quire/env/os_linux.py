@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import select
 import struct
 from collections.abc import Iterator
@@ -75,6 +76,16 @@ def reserve(fd: int, offset: int, length: int) -> None:
 def forget_pages(fd: int, offset: int, length: int) -> None:
     """Let the page cache have no pages of the range."""
     os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
+
+
+def expect_pages(fd: int, offset: int, length: int) -> None:
+    """Have the page cache begin to read the pages of the range that it has not got."""
+    os.posix_fadvise(fd, offset, length, os.POSIX_FADV_WILLNEED)
+
+
+def blocks_read() -> int:
+    """Return how many blocks this thread has had some medium read, which no page cache had."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
 
 
 def punch_hole(fd: int, offset: int, length: int) -> bool:

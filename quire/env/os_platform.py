@@ -12,6 +12,7 @@ the environment variable QUIRE_PORTABLE=1 (`make test-portable`).
 | space that nobody needs | `fallocate` punches a hole | is used again; the end is cut off |
 | where a file has data, and where holes | `SEEK_DATA` | all of it is read |
 | a large block, read into memory | `preadv` | `pread`, and a copy |
+| several places, read from the medium | `posix_fadvise` asks for all of them | one by one |
 | locks of names in one file | `F_OFD_SETLK` | `lockf`, and a table (`os_lock`) |
 | what happens at connections | `epoll` | `poll`, which a socket pair interrupts |
 | a socket whose path is too long | `/proc/self/fd`, `O_PATH` | a link below `/tmp` |
@@ -36,6 +37,8 @@ if PORTABLE:
         READ,
         UNIX_SOCKETS_REFUSE,
         WRITE,
+        blocks_read,
+        expect_pages,
         forget_pages,
         free_byte,
         lock_byte,
@@ -58,6 +61,8 @@ else:
         READ,
         UNIX_SOCKETS_REFUSE,
         WRITE,
+        blocks_read,
+        expect_pages,
         forget_pages,
         free_byte,
         lock_byte,
@@ -81,6 +86,8 @@ __all__ = [
     "READ",
     "UNIX_SOCKETS_REFUSE",
     "WRITE",
+    "blocks_read",
+    "expect_pages",
     "forget_pages",
     "free_byte",
     "lock_byte",

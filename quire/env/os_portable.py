@@ -86,6 +86,15 @@ def forget_pages(fd: int, offset: int, length: int) -> None:
     """The page cache is left as it is."""
 
 
+def expect_pages(fd: int, offset: int, length: int) -> None:
+    """The page cache reads pages when they are read."""
+
+
+def blocks_read() -> int:
+    """Return 0: it is not known."""
+    return 0
+
+
 def punch_hole(fd: int, offset: int, length: int) -> bool:
     """Return False: no space is given back within a file.
 

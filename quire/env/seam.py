@@ -63,6 +63,9 @@ class ReadFile(Protocol):
 class SeveralPlaces(Protocol):
     """A file of which several places are read together for less than one by one."""
 
+    def expect_several(self, places: Sequence[tuple[int, int]]) -> None:
+        """Begin to read places that `read_several` is about to be asked for, if that is of use."""
+
     def read_several(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of each place, an offset and a length; fewer at the file's end."""
 

@@ -36,6 +36,9 @@ class PiecedRun(Protocol):
     layout: RowLayout
     where: str  # names it in errors
 
+    def expect_pieces(self, places: Sequence[tuple[int, int]]) -> None:
+        """Some pieces are about to be read."""
+
     def read_pieces(self, places: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
         """Return the bytes of some pieces, not verified. `places`: an offset and a length each."""
 
@@ -155,6 +158,8 @@ def _pieces_of(
         entries[start:stop] = run.index[needed[start:stop]]
     at = list(zip(entries["offset"].tolist(), entries["length"].tolist(), strict=True))
     read: list[bytes | memoryview] = []
+    for run, start, stop in looks:
+        run.expect_pieces(at[start:stop])
     for run, start, stop in looks:
         read += run.read_pieces(at[start:stop])
     damaged = first_damaged(read, entries)

@@ -51,6 +51,9 @@ class RunBytes(Protocol):
     def read(self, offset: int, length: int) -> bytes | memoryview:
         """Return so many bytes from there on; fewer where there are not so many."""
 
+    def expect_several(self, places: Sequence[tuple[int, int]]) -> None:
+        """These places are about to be read: by several runs, of which the first one's wait."""
+
     def read_several(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return the bytes of each place, an offset and a length: of a server in few requests."""
 
@@ -218,6 +221,11 @@ class KeyedRun:
     @property
     def _timer_bytes(self) -> int:
         return int(self.timers) * timer_type().itemsize
+
+    def expect_pieces(self, places: Sequence[tuple[int, int]]) -> None:
+        """Some pieces are about to be read."""
+        if self._kept is None:
+            self._source.expect_several(places)
 
     def read_pieces(self, places: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
         """Return the bytes of some pieces, not verified. `places`: an offset and a length each."""

@@ -237,6 +237,9 @@ class _ServedFile:
                 return data[offset - start : end - start]
         return _in_parts(self._bytes.read, offset, max(0, end - offset))
 
+    def expect_several(self, places: Sequence[_FileSpan]) -> None:
+        """Do nothing: they are asked for together anyway."""
+
     def read_several(self, places: Sequence[_FileSpan]) -> list[bytes]:
         """Return the bytes of each place, of as many with one request as that has."""
         found: list[bytes] = []

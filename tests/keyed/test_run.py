@@ -79,6 +79,9 @@ class _Pieced:
         self.reads.append((offset, length))
         return self.data[offset : offset + length]
 
+    def expect_several(self, places: Sequence[tuple[int, int]]) -> None:
+        """Do nothing."""
+
     def read_several(self, places: Sequence[tuple[int, int]]) -> list[bytes]:
         return [self.read(*place) for place in places if place[1]]
 
