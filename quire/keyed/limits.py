@@ -61,9 +61,9 @@ MAX_PENDING_BYTES: Final = 64 << 20
 CACHED_RUN_BYTES: Final = 32 << 20
 
 # The indexes and filters of the latest runs are kept in memory: those of 100 million rows of 100
-# bytes have some 300 MiB. An open file counts as so many bytes, too: so there are 640 at most.
+# bytes have some 300 MiB. And so many runs at most, most of which are open files.
 OPEN_RUN_BYTES: Final = 640 << 20
-OPEN_RUN_COST_BYTES: Final = 1 << 20
+MOST_OPEN_RUNS: Final = 640
 
 # The key columns of a state: their number is a byte of a run's trailer.
 MAX_KEY_COLUMNS: Final = 255

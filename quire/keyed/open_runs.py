@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from quire.env.interpreter import Lock
 from quire.ltds import LtdsReader
 
-from .limits import CACHED_RUN_BYTES, OPEN_RUN_BYTES, OPEN_RUN_COST_BYTES
+from .limits import CACHED_RUN_BYTES, MOST_OPEN_RUNS, OPEN_RUN_BYTES
 from .manifest import RunEntry
 from .run import KeyedRun
 
@@ -38,7 +38,8 @@ class OpenRuns:
             self._count(run, 1)
             for other, its in list(self._open.items()):
                 is_too_much = self._whole_bytes > CACHED_RUN_BYTES and its.is_whole
-                if other != run_id and (is_too_much or self._bytes > OPEN_RUN_BYTES):
+                is_too_much |= self._bytes > OPEN_RUN_BYTES or len(self._open) > MOST_OPEN_RUNS
+                if other != run_id and is_too_much:
                     self._close(other)
 
     def retain(self, run_ids: Collection[int]) -> None:
@@ -53,7 +54,7 @@ class OpenRuns:
             self._count(run, -1)
 
     def _count(self, run: KeyedRun, sign: int) -> None:
-        self._bytes += sign * (run.kept_bytes + OPEN_RUN_COST_BYTES)
+        self._bytes += sign * run.kept_bytes
         if run.is_whole:
             self._whole_bytes += sign * run.kept_bytes
 
