@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from weakref import ReferenceType
+
 from quire.arguments import check_state_bytes, state_bytes
 from quire.engine.commits.pending_sections import ValuesSection
 from quire.engine.live_state.engine_state import EngineState
@@ -26,6 +29,7 @@ class OwnValues:
         self._growth: dict[StateKey, tuple[int, int]] = {}  # bytes and keys more than there are
         # The same by name, as far as there are more: what is reserved.
         self._sums: dict[str, tuple[int, int]] = {}
+        self.checks: list[ReferenceType[Callable[[], object]]] = []  # of who is to set more
 
     @classmethod
     def of(cls, state: EngineState, journal: Journal) -> OwnValues:
@@ -69,6 +73,13 @@ class OwnValues:
         if one.value is not None:
             after = charge_of(one.key, len(one.value))
         return after - before, (after > 0) - (before > 0)
+
+    def check(self) -> None:
+        """Raise what refuses that the transaction ends now."""
+        for each in self.checks:
+            check = each()
+            if check is not None:
+                check()
 
     def section(self, xid: str | None = None) -> ValuesSection:
         """For the commit, or what is prepared."""

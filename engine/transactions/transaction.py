@@ -43,7 +43,7 @@ from typing import (
     Unpack,
     cast,
 )
-from weakref import ref
+from weakref import ReferenceType, ref
 
 from quire.arguments import (
     Bytes,
@@ -308,6 +308,8 @@ class EmbeddedTransaction(TransactionCalls):
     def _commit(self, xid: str | None = None) -> None:
         """Write the record of its commit; with an xid the one that prepares it."""
         plan, reads = CommitPlan(), self._reads
+        if self._values is not None:
+            self._values.check()
         if reads is not None:
             plan.taken = reads.to_read()
             if reads.extra is not None:
@@ -1205,6 +1207,9 @@ class EmbeddedTransaction(TransactionCalls):
         with self._lock:
             self._check_open()
             self._own_values().set(name, key, checked)
+
+    def end_after(self, check: ReferenceType[Callable[[], object]]) -> None:
+        self._own_values().checks.append(check)
 
     def _own_values(self) -> OwnValues:
         self._values = self._values or OwnValues.of(self._context.state, self._context.journal)

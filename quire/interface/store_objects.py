@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+from weakref import ReferenceType
 
 from quire.arguments import check_name, check_timeout
 from quire.batches.moved_messages import check_movable, move
@@ -99,6 +100,13 @@ class TransactionCalls(Transaction):
             source = check_movable(source)
             self.mark_moved(source)
         return move(self, source, queue, max_messages, where)
+
+    def end_after(self, check: ReferenceType[Callable[[], object]]) -> None:
+        """Have commit and prepare call something before they change anything, while it lives.
+
+        It raises where there is something to be done before.
+        """
+        raise NotImplementedError
 
     def withdraw_refused(self, put: MessageId) -> bool:
         """Take back the last put, if it is this one and its queue has refused it; False: it is not.

@@ -2,7 +2,8 @@
 
 - KC1: what is read is as of the transaction's first look, with its own changes; if another one
   has changed rows of the state by the time of the commit, that raises StateConflict.
-- KC2: changes are in memory until the block's end, and are one run then.
+- KC2: changes are in memory until the block's end, and are one run then. Until then the
+  transaction refuses to commit, or to be prepared.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakMethod
 
 from msgspec import Struct
 
 from quire.arguments import check_seconds
-from quire.errors import InvalidArgument, StateConflict, TransactionClosed
+from quire.errors import InvalidArgument, StateConflict, TransactionClosed, TransactionError
+from quire.interface.store_objects import TransactionCalls
 from quire.interface.transaction import Transaction
 from quire.libraries import np, pa
 from quire.moments import Duration
@@ -73,6 +76,8 @@ class KeyedChanges:
                 "with one `within` block"
             )
         reader.put_run_files.remove_left(self._manifest)
+        if isinstance(txn, TransactionCalls):
+            txn.end_after(WeakMethod(self._check_complete))
 
     def __del__(self) -> None:
         if not self._ended and (self._parts or self._fired):
@@ -231,6 +236,14 @@ class KeyedChanges:
         writer.add(rows)
         writer.finish()
         return run_in_memory(bytes(data), 0, f"changes of keyed state {self._reader.name!r}")
+
+    def _check_complete(self) -> None:
+        """Refuse that the transaction ends: it would have all but the rows (KC2)."""
+        if not self._ended and (self._parts or self._fired):
+            raise TransactionError(
+                f"the changes of keyed state {self._reader.name!r} are not in the transaction "
+                "before the end of their `within` block: end it first, then commit or prepare"
+            )
 
     def _check_open(self) -> None:
         if self._ended:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from inspect import iscoroutinefunction
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
@@ -317,8 +318,7 @@ def open_state(
     NotFound, InvalidArgument.
     """
     check_keyed_name(name)
-    if not hasattr(store, "create_queue"):
-        raise InvalidArgument(f"store {store!r:.100}: give the store that quire.open returns")
+    _check_store(store, name)
     if files is None:
         _check_files(store, env or OsEnv())
     state = KeyedState(store, name, env, files)
@@ -343,6 +343,16 @@ def _check_transaction(txn: object) -> None:
     if not hasattr(txn, "get_value"):
         raise InvalidArgument(
             f"txn {txn!r:.100}: give the transaction that the changes are a part of"
+        )
+
+
+def _check_store(store: KeyedStore, name: str) -> None:
+    if not hasattr(store, "create_queue"):
+        raise InvalidArgument(f"store {store!r:.100}: give the store that quire.open returns")
+    if iscoroutinefunction(store.create_queue):
+        raise InvalidArgument(
+            f"keyed state {name!r}: there is no form for asyncio yet: open it with a store of "
+            "quire.open, and call it in a thread (asyncio.to_thread)"
         )
 
 

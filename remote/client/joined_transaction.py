@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, Unpack
+from weakref import ReferenceType
 
 from quire.arguments import (
     Bytes,
@@ -491,6 +492,9 @@ class JoinedTransaction(TransactionLife, TransactionCalls):
             check_state_bytes(self._value_bytes + more, MAX_STATE_CHANGE_BYTES)
             self._values[where] = checked
             self._value_bytes += more
+
+    def end_after(self, check: ReferenceType[Callable[[], object]]) -> None:
+        self._checks.append(check)
 
     def make(self, row: CallRow, arguments: Mapping[str, Any]) -> Any:
         """Return the owner's answer to a step."""

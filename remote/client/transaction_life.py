@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
-from weakref import WeakValueDictionary
+from weakref import ReferenceType, WeakValueDictionary
 
 from quire.arguments import (
     Bytes,
@@ -206,6 +206,7 @@ class TransactionLife:
         self._records: list[tuple[str, int]] = []
         self._values: dict[tuple[str, str], bytes | None] = {}  # of states, that it sets
         self._value_bytes = 0
+        self._checks: list[ReferenceType[Callable[[], object]]] = []  # before it ends
         self._cause: QuireError | None = None  # why it was rolled back, if not by its user
         # Its xid, and its number at its owner; None: that owner has ended.
         self._prepared: tuple[str, int | None] = "", None
@@ -275,6 +276,7 @@ class TransactionLife:
         wait = None if timeout is None else check_timeout(timeout)
         with self._lock:
             self._check_open()
+            self._check_complete()
             request = {"op": "prepare", "xid": xid, "wait": wait}
             ending = Request.PREPARE, f"prepare of {xid!r}", LISTED
             header = self._ended_by(ending, self._last_call, request)
@@ -352,6 +354,7 @@ class TransactionLife:
         wait = None if timeout is None else check_timeout(timeout)
         with self._lock:
             self._check_open()
+            self._check_complete()
             more = self._records or self._values
             is_nothing = self._channel is None and self._puts.is_empty and not more
             if is_nothing and not self._durable:  # else what came before is to be durable
@@ -593,6 +596,13 @@ class TransactionLife:
             self._connection.error_of(error, Request.ROLLBACK)  # which does not matter here
         finally:
             self._end()
+
+    def _check_complete(self) -> None:
+        """Raise what refuses that it ends now."""
+        for each in self._checks:
+            check = each()
+            if check is not None:
+                check()
 
     def _check_open(self) -> None:
         if self._state is _OPEN:

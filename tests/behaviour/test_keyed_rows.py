@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
 
 import quire
 from quire import keyed
+from tests.kit.behind_loop import BehindLoop
 from tests.kit.limits import Limits
 
 from .forms import AnyStore
@@ -51,6 +56,53 @@ def test_many_rows_go_to_files_and_are_merged(store: AnyStore) -> None:
     assert found == {key: f"{number} " * 60 for key, number in last.items()}
     assert (run.rows, run.deleted) == (len(found), 0)
     assert store.admin.verify().findings == []
+
+
+def _end_by_block(txn: quire.Transaction) -> None:
+    with txn:
+        pass
+
+
+@pytest.mark.parametrize(
+    "end", [lambda txn: txn.commit(), lambda txn: txn.prepare("xid"), _end_by_block]
+)
+def test_a_transaction_does_not_end_before_its_block_of_rows(
+    store: AnyStore, work: str, end: Callable[[quire.Transaction], None]
+) -> None:
+    """[KC2] It would have all but the rows: it is refused, and nothing changes."""
+    if isinstance(store, BehindLoop):
+        return  # there is no form for asyncio
+    state = keyed.open_state(store, "rows", "key", "key bigint, text string")
+    txn = store.transaction()
+    txn.put(work, b"1")
+    rows = state.within(txn)
+    assert rows.get([1]).num_rows == 0
+    rows.put([{"key": 1, "text": "one"}])
+    with pytest.raises(quire.TransactionError, match="end it first"):
+        end(txn)
+    is_over = end is _end_by_block
+    assert txn.state == ("rolled back" if is_over else "open")
+    assert (store.browse(work).payloads(), state.get([1]).num_rows) == ([], 0)
+    rows.end()
+    if not is_over:
+        end(txn)
+        if txn.state == "prepared":
+            txn.commit()
+        assert (store.browse(work).payloads(), state.get([1]).num_rows) == ([b"1"], 1)
+
+
+def test_a_block_that_changes_nothing_is_in_no_commits_way(store: AnyStore, work: str) -> None:
+    """One that only reads, and one that an exception has left."""
+    state = keyed.open_state(store, "rows", "key", "key bigint, text string")
+    with store.transaction() as txn:
+        txn.put(work, b"1")
+        assert state.within(txn).get([1]).num_rows == 0
+    with store.transaction() as txn:
+        txn.put(work, b"2")
+        with suppress(ZeroDivisionError), state.within(txn) as rows:
+            rows.put([{"key": 1, "text": "one"}])
+            raise ZeroDivisionError
+    assert (store.browse(work).payloads(), state.get([1]).num_rows) == ([b"1", b"2"], 0)
 
 
 def test_rows_of_a_prepared_transaction_wait_for_its_decision(store: AnyStore) -> None:

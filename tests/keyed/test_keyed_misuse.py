@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+import asyncio
+from contextlib import suppress
+from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import quire
+import quire.aio
 from quire import keyed
 from quire.errors import (
     DiskFull,
@@ -20,7 +23,6 @@ from quire.errors import (
     QueueNotFound,
     StateConflict,
     StoreCorrupt,
-    TransactionClosed,
 )
 from quire.ltds import list_ids, path_of
 from quire.testing import SimEnv
@@ -104,21 +106,28 @@ def test_keys_that_no_state_can_have(store: quire.Store, env: SimEnv) -> None:
     assert wide.get([(1,) * 255]).num_rows == 1
 
 
-@pytest.mark.parametrize("ends", ["commit", "prepare", "rollback"])
-def test_a_transaction_that_ends_in_the_block(
-    store: quire.Store, state: keyed.KeyedState, ends: str
+def test_a_store_of_asyncio_is_refused(tmp_path: Path) -> None:
+    """In words, before anything is made."""
+
+    async def open_one() -> None:
+        async with await quire.aio.open(tmp_path / "store") as store:
+            given = cast(Any, store)
+            with pytest.raises(InvalidArgument, match=r"asyncio\.to_thread"):
+                keyed.open_state(given, "state")
+            with pytest.raises(InvalidArgument, match=r"asyncio\.to_thread"):
+                keyed.open_state(given, "state", "key", "key bigint")
+
+    asyncio.run(open_one())
+
+
+def test_a_transaction_that_is_rolled_back_in_the_block(
+    store: quire.Store, state: keyed.KeyedState
 ) -> None:
-    """It has not got the rows, which the end of the block says unless it is rolled back."""
+    """The rows go with it."""
     txn = store.transaction()
-    told = pytest.raises(TransactionClosed, match="let the `within` block end before")
-    with nullcontext() if ends == "rollback" else told, state.within(txn) as rows:
+    with state.within(txn) as rows:
         rows.put(row("ada"))
-        if ends == "prepare":
-            txn.prepare("xid")
-        else:
-            getattr(txn, ends)()
-    if ends == "prepare":
-        store.prepared.commit("xid")
+        txn.rollback()
     assert state.get(["ada"]).num_rows == 0
     put(store, state, row("ada"))
     assert state.get(["ada"]).num_rows == 1
