@@ -93,6 +93,10 @@ CHECKED_ONE_BY_ONE = 8
 MAPPED_READ_BYTES = 32 << 20
 HUGE_PAGE_BYTES = 2 << 20
 
+# Of several places of a file that are read, after so many it is looked at whether a medium had to
+# read some of them: then it is asked for the rest at once.
+PLACES_TOGETHER = 32
+
 # A block of rows in a large transaction's file, and one that is told in how far its columns reach:
 # for fewer rows to tell it takes longer than to read them.
 ROWS_BLOCK_BYTES = 4 << 20

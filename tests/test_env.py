@@ -23,10 +23,10 @@ import pytest
 
 import quire
 from quire.env import Env, File, OsEnv
-from quire.env.os_file import PLACES_TOGETHER, OsFile
+from quire.env.os_file import OsFile
 from quire.env.os_platform import PORTABLE, read_into
 from quire.errors import DiskFull, InvalidArgument, StoreCorrupt, StoreLocked, raise_if_refused
-from quire.limits import MAPPED_READ_BYTES
+from quire.limits import MAPPED_READ_BYTES, PLACES_TOGETHER
 from quire.testing import SimEnv
 from tests.kit.children import child
 from tests.kit.machines import empty_machine

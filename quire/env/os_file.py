@@ -30,7 +30,12 @@ from time import monotonic
 from typing import NoReturn
 
 from quire.errors import InvalidArgument, StoreCorrupt, StoreError, raise_if_refused, refusing
-from quire.limits import HUGE_PAGE_BYTES, MAPPED_READ_BYTES, ZERO_CHUNK_BYTES
+from quire.limits import (
+    HUGE_PAGE_BYTES,
+    MAPPED_READ_BYTES,
+    PLACES_TOGETHER,
+    ZERO_CHUNK_BYTES,
+)
 
 from .os_descriptors import FIRST_NUMBER, Descriptor, open_descriptor
 from .os_platform import (
@@ -46,7 +51,6 @@ from .os_platform import (
 )
 
 DIRECT_ALIGNMENT = 4096
-PLACES_TOGETHER = 32  # of several that are read; after so many it is looked at where they were
 KNOWN_SECONDS = 0.1  # that a number from 1,000 on is taken for the file's after a look
 
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
@@ -164,7 +168,7 @@ class OsFile:
         return memory[:done].toreadonly()
 
     def expect_several(self, places: Sequence[tuple[int, int]]) -> None:
-        """Where the file lately was not in the page cache: a medium has then all to do at once."""
+        """Ask for pages that the page cache has not, if it had not some at the last look."""
         if self._on_medium:
             fd, before = self._read_fd, blocks_read()
             for offset, length in places:

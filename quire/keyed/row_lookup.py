@@ -160,7 +160,8 @@ class RowLookup(NamedTuple):
     def _looked_at(self) -> list[LookedRun]:
         """Return all runs, the newest first."""
         own = [
-            LookedRun(run.first, run.last, BEFORE_ALL, partial(_given_run, run)) for run in self.own
+            LookedRun(run.first, run.last, BEFORE_ALL, partial(_return_run, run))
+            for run in self.own
         ]
         return own + [
             LookedRun(
@@ -175,7 +176,7 @@ class RowLookup(NamedTuple):
         return KeyedRows(np.zeros(0, np.uint64), times, np.zeros(0, np.bool_), times, batch)
 
 
-def _given_run(run: KeyedRun) -> KeyedRun:
+def _return_run(run: KeyedRun) -> KeyedRun:
     return run
 
 
