@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from quire.spark_graphs import Graph
+from quire.spark_graphs import Graph, StateRows, keyed
 from quire.spark_graphs.graphs.spark.user_code import has_user_code
 from tests.spark.numbered_queues import topic
 
@@ -96,3 +96,31 @@ def test_what_counts_as_code_of_the_author(spark: SparkSession) -> None:
         rows.rdd.map(lambda row: row).toDF(rows.schema),
     ):
         assert has_user_code(each)
+
+
+def test_rows_of_a_state_are_joined_without_a_job_of_their_own(
+    spark: SparkSession, store: Any
+) -> None:
+    """Neither a shuffle nor a broadcast: the join is in the one task."""
+    plans: list[str] = []
+    graph = Graph("small", spark, store.path)
+    graph.queue("in", schema="key bigint")
+    topic(store, "out")
+
+    @graph.step("in", "out", state=keyed("seen", "key", "key bigint, number bigint"))
+    def fresh(rows: DataFrame, seen: StateRows) -> dict[str, DataFrame]:
+        known = seen.rows(rows)
+        counts = rows.groupBy("key").count().join(known, "key", "left")
+        after = counts.selectExpr("key", "coalesce(number, 0L) + count as number")
+        new = rows.select("key").distinct().join(known, "key", "left_anti")
+        plans.extend([plan_of(after), plan_of(new)])
+        return {"out": new.selectExpr("cast(key as string) as payload"), "seen": after}
+
+    with graph.start(restart="never") as run:
+        store.subscribe("out", "seen", start="earliest")
+        for numbers in ([1, 2, 2], [2, 3], [1, 1, 4]):
+            store.put_many("in", [{"key": each} for each in numbers])
+            run.drain()
+    found = sorted(each.payload for each in store.get_many("out/seen", 100))
+    assert found == [b"1", b"2", b"3", b"4"]
+    assert not any("Exchange" in each for each in plans[-2:])

@@ -217,9 +217,10 @@ class StepWork:
         """Call the step's function; `due`: or that of a state's timers."""
         reads = self.step.reads if due is None else (due.name,)
         arguments: list[object] = [frames[queue] for queue in reads]
+        how = {"by_tasks": by_tasks, "in_one_task": self._in_one_task and not by_tasks}
         for state in (*self.step.states, *self.step.tables):
             look = None if states is None else states.of(state)
-            arguments.append(StateRows(state, self._spark, look, by_tasks=by_tasks))
+            arguments.append(StateRows(state, self._spark, look, **how))
         function = None if due is None else due.on_timer
         _running.values = (self.step.name, values)
         try:

@@ -26,13 +26,20 @@ class StateRows:
     """The rows of a keyed state, in the function of a step."""
 
     def __init__(
-        self, state: StepState, spark: SparkSession, looked: BatchState | None, *, by_tasks: bool
+        self,
+        state: StepState,
+        spark: SparkSession,
+        looked: BatchState | None,
+        *,
+        by_tasks: bool,
+        in_one_task: bool = False,
     ) -> None:
         """`looked`: None: it has no rows, as the function is only tried."""
         self._state = state
         self._spark = spark
         self._looked = looked
         self._by_tasks = by_tasks
+        self._in_one_task = in_one_task
 
     def __repr__(self) -> str:
         return f"<StateRows {self.name}>"
@@ -61,7 +68,10 @@ class StateRows:
             found = pa.RecordBatch.from_pylist([], schema=schema_of_words(self._state.schema))
         else:
             found = self._looked.find(keys)
-        return local_frame(self._spark, pa.Table.from_batches([found]), self.schema)
+        rows = local_frame(self._spark, pa.Table.from_batches([found]), self.schema)
+        # Where the other rows are one partition, too, a join by hashes needs no job of its own, as
+        # one that sends these rows to all tasks does.
+        return rows.coalesce(1).hint("shuffle_hash") if self._in_one_task else rows
 
     def _keys(self, of: DataFrame) -> DataFrame:
         with importing():
