@@ -207,7 +207,7 @@ class Run:
         What it fails with again is a dead letter again. Each batch is one transaction that takes
         them from the queue `dead`. `max_messages`: the most; None: all that are there now. Raises
         InvalidArgument, QueueNotFound, QueueFull, QueueInUse where another run works on the step,
-        and what Spark raises.
+        StateConflict where others change its states all the time, and what Spark raises.
         """
         if max_messages is not None:
             check_max_messages(max_messages)

@@ -11,11 +11,12 @@ import pytest
 
 from quire import keyed as plain
 from quire.cli import main
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, StateConflict
 from quire.spark_graphs import Graph, StateRows, keyed
 from quire.spark_graphs.graphs.functions import step_function
 from quire.spark_graphs.graphs.states.batch_states import BatchState
 from quire.spark_graphs.graphs.steps import step_runner
+from quire.spark_graphs.limits import CONFLICTS_BEFORE_TELLING
 from tests.kit.waiting import SECONDS, eventually
 from tests.spark.numbered_queues import topic
 from tests.spark.served_store import directory
@@ -406,7 +407,9 @@ def test_a_backfill_has_states_of_its_own(graph: Graph, store: Any, drained: Any
 def test_dead_letters_change_states_when_they_are_put_back(
     graph: Graph, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the function fails with leaves the state as it is; put back it counts once."""
+    """What the function fails with leaves the state as it is; put back it counts once, whoever
+    else changes the state meanwhile: where they do so all the time it says so.
+    """
     from pyspark.sql import functions as f
 
     topic(store, "in", "out")
@@ -430,9 +433,24 @@ def test_dead_letters_change_states_when_they_are_put_back(
         assert run.status().steps["add"].dead_letters == 2
         assert rows_in(store, "sums") == {1: 1, 2: 14}
         broken[0] = False
+        find, changes = BatchState.find, [0] * CONFLICTS_BEFORE_TELLING
+
+        def disturbed(self: BatchState, keys: DataFrame) -> Any:
+            if changes:
+                changes.pop()
+                own = plain.open_state(getattr(store, "_owned", store), "sums")
+                with store.transaction() as txn, own.within(txn) as rows:
+                    rows.put([{"digit": 1, "total": 100 - len(changes)}])
+            return find(self, keys)
+
+        monkeypatch.setattr(BatchState, "find", disturbed)
+        with pytest.raises(StateConflict, match=r"was so 10 times in a row: have who else"):
+            run.replay("bad", "add")
+        changes.append(1)
         assert run.replay("bad", "add") == 2
         assert run.replay("bad", "add") == 0
-    assert rows_in(store, "sums") == {1: 22, 2: 14, 3: 3}
+    assert rows_in(store, "sums") == {1: 121, 2: 14, 3: 3}
+    assert sorted(store.browse("out/check").payloads()) == [b"1", b"12", b"2", b"21", b"3"]
 
 
 def test_the_state_of_a_step_on_the_command_line(

@@ -247,6 +247,36 @@ def test_timers_of_dead_letters_that_are_put_back(graph: Graph, store: Any) -> N
     assert sorted(store.browse("fired/check").payloads()) == [b"1", b"7"]
 
 
+def test_event_time_of_messages_that_are_put_back(graph: Graph, store: Any) -> None:
+    """A message that was a dead letter moves event time once it is put back."""
+    topic(store, "ended")
+    topic(store, "clicks", schema=CLICKS)
+    broken = [True]
+
+    def close(due: DataFrame, open: StateRows) -> dict[str, DataFrame]:
+        return {"ended": due.selectExpr("user as payload")}
+
+    state = keyed("open", "user", "user string", on_timer=close, event_time="at")
+
+    @graph.step("clicks", "ended", state=state, dead="bad", poison_share=1.0)
+    def gather(clicks: DataFrame, open: StateRows) -> dict[str, DataFrame]:
+        bad = "user = 'bad'" if broken[0] else "false"
+        user = f"if({bad}, string(raise_error('bad')), user) as user"
+        return {"open": clicks.selectExpr(user, "at + interval 10 seconds as _timer")}
+
+    with graph.start() as run:
+        store.put_many("clicks", [click("ada", 5)])
+        run.drain(timeout=SECONDS)
+        store.put_many("clicks", [click("bad", 15)])
+        run.drain(timeout=SECONDS)
+        assert (store.queue("bad").messages, store.queue("ended").messages) == (1, 0)
+    broken[0] = False
+    with graph.start() as run:
+        assert run.replay("bad", "gather") == 1
+        eventually(lambda: store.browse("ended/check").payloads() == [b"ada"], SECONDS)
+    assert event_times(store, "shop", "gather") == {"open": {"clicks": 15_000_000}}
+
+
 def test_timers_that_are_refused(graph: Graph, store: Any) -> None:
     """When they are described, or before the graph starts."""
 

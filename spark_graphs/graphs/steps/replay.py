@@ -11,6 +11,7 @@ YRP2. Dead letters of other steps, and what is none, stay where they are.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from msgspec import Struct
 
 from quire.batches.moved_messages import QUEUE
 from quire.definitions.row_schema import META, nulls
-from quire.errors import InvalidArgument
+from quire.errors import InvalidArgument, StateConflict
 from quire.libraries import pa
 from quire.messages.message import Message
 from quire.messages.typed_message import TypedMessage, row_of_payload
@@ -31,7 +32,11 @@ from quire.spark_graphs.graphs.failures.dead_letters import (
     own_attributes,
 )
 from quire.spark_graphs.graphs.schemas import Schemas
-from quire.spark_graphs.limits import POSITION_DIGITS, REPLAY_MESSAGES
+from quire.spark_graphs.limits import (
+    CONFLICTS_BEFORE_TELLING,
+    POSITION_DIGITS,
+    REPLAY_MESSAGES,
+)
 from quire.spark_graphs.schema import META_COLUMNS
 
 from .row_letters import MESSAGES, RowLetters
@@ -55,8 +60,7 @@ def replay(runner: StepRunner, dead: str, max_messages: int | None) -> int:
         to_look_at = queue.messages
         while left > 0 and to_look_at > 0:
             batch = _DeadLetterBatch(runner, dead, min(left, to_look_at, REPLAY_MESSAGES), kind)
-            with runner.turn:
-                looked, found = connection.call(runner.path, batch.put_back)
+            looked, found = _done(batch)
             left -= found
             to_look_at -= looked
             if not looked:
@@ -113,6 +117,25 @@ class _DeadLetterBatch(Struct):
                 self._number = 0 if last is None else last + 1
                 txn.enter(key, self._number)
         return self._found
+
+
+def _done(batch: _DeadLetterBatch) -> tuple[int, int]:
+    """Have a batch put back, again where somebody else has changed a state meanwhile.
+
+    Raises StateConflict where that goes on.
+    """
+    runner = batch.runner
+    for tries in itertools.count(1):
+        try:
+            with runner.turn:
+                return connection.call(runner.path, batch.put_back)
+        except StateConflict as conflict:
+            if tries >= CONFLICTS_BEFORE_TELLING:
+                raise StateConflict(
+                    f"{conflict}. That was so {tries} times in a row: have who else changes the "
+                    "state pause between the changes, and put the dead letters back again"
+                ) from conflict
+    raise AssertionError
 
 
 def is_letter_of(

@@ -333,7 +333,6 @@ class StepRunner(StepLife):
         began: float,
     ) -> bool:
         """Commit a batch; False: it was not done by this."""
-        settings = self._timers.settings(result.times)
         commit = StepCommit(
             self.path,
             {self._key: number},
@@ -345,7 +344,7 @@ class StepRunner(StepLife):
             self.memory.values_name,
             self._env,
             result.changes,
-            {(graph_state_name(self.graph), key): data for key, data in settings.items()},
+            self._settings(result),
         )
         try:
             is_done = commit.commit_with_room(self._remaining_wait())
@@ -368,6 +367,11 @@ class StepRunner(StepLife):
         dead = sum(each.num_rows for _, each in letters)
         self.tally.committed(number, came, went, dead, batch.removed, seconds)
         return True
+
+    def _settings(self, result: StepResult) -> dict[tuple[str, str], bytes]:
+        """Return what its commit says of event time, by state and key."""
+        settings = self._timers.settings(result.times)
+        return {(graph_state_name(self.graph), key): data for key, data in settings.items()}
 
     def _remaining_wait(self) -> WaitForRoom | None:
         """Return the rests of a batch that waits for room; None: the step fails instead."""
@@ -403,6 +407,7 @@ class StepRunner(StepLife):
                 letters = self.letters.of_batch(inputs, number, poison)
             finally:
                 self.memory.end_batch()
+        self._timers.load(store)  # it may be the first thing that the run does
         commit = StepCommit(
             self.path,
             {},
@@ -411,6 +416,7 @@ class StepRunner(StepLife):
             values=self.memory.known_values,
             values_name=self.memory.values_name,
             changes=result.changes,
+            settings=self._settings(result),
         )
         commit.enter(store, txn)
         self.look_anew()
