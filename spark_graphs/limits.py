@@ -129,6 +129,9 @@ DEAD_TRACE_BYTES = 16 << 10  # of a stack trace, its end
 DEAD_REASON_BYTES = 2 << 10
 POSITION_DIGITS = 18  # of a message's position in the attributes of a dead letter
 REPLAY_MESSAGES = 1000  # dead letters that are put back through a step in one transaction
+# Of rows that were due about so many bytes: they are changes of a state, 64 MiB in a transaction.
+REPLAY_BYTES = 16 << 20
+REPLAY_ROWS_AT_ONCE = 25  # of them, each time until there are so many bytes
 # With Spark Connect, which does not say how many cores there are, so many tasks try the executors.
 EXECUTOR_TASKS = 16
 EXECUTOR_TRIAL_SECONDS = 0.2  # that each of them takes at least

@@ -16,14 +16,17 @@ import pytest
 from quire import keyed as plain
 from quire.errors import InvalidArgument, OutcomeUnknown
 from quire.graphs import pause_reason
+from quire.keyed import keyed_changes
 from quire.messages.typed_message import row_of_payload
 from quire.spark_graphs import keyed
 from quire.spark_graphs.graphs.definition import Limit, Step
 from quire.spark_graphs.graphs.failures import failed_batch
 from quire.spark_graphs.graphs.preparing import prepare
 from quire.spark_graphs.graphs.status import Phase
+from quire.spark_graphs.graphs.steps import row_letters
 from quire.spark_graphs.graphs.steps.replay import replay
 from quire.spark_graphs.graphs.steps.step_commit import StepCommit
+from quire.spark_graphs.limits import REPLAY_ROWS_AT_ONCE
 from tests.kit.waiting import eventually
 from tests.spark.numbered_queues import numbers_in, topic
 from tests.spark.plain_work import GRAPH, runner_of, step, thread
@@ -148,6 +151,22 @@ def test_a_letter_whose_row_has_changed(store: Any) -> None:
             assert rows.get([2]).to_pylist() == [{"number": 2, "text": "new"}]
         runner.pause(False)
         eventually(lambda: numbers_in(store, "fired") == Counter([2, 4]))
+    assert store.queue("dead").messages == 0
+
+
+def test_letters_of_large_rows(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are put back a few at a time, as a transaction has bounds; also with a limit."""
+    timers = Timers(store)
+    numbers = range(REPLAY_ROWS_AT_ONCE * 4)
+    timers.put({n: "bad" * 1000 for n in numbers}, list(numbers))
+    with running(store, timers.step(dead="dead", poison_share=1.0)) as runner:
+        eventually(lambda: store.queue("dead").messages == len(numbers))
+        timers.is_mended = True
+        monkeypatch.setattr(row_letters, "REPLAY_BYTES", 100_000)
+        monkeypatch.setattr(keyed_changes, "MAX_PENDING_BYTES", 250_000)
+        assert replay(runner, "dead", 30) == 30
+        assert replay(runner, "dead", None) == len(numbers) - 30
+        eventually(lambda: numbers_in(store, "fired") == Counter(numbers))
     assert store.queue("dead").messages == 0
 
 

@@ -74,6 +74,10 @@ class _MessageLetters(Struct, frozen=True):
     runner: StepRunner
     where: str | None = None
 
+    def take(self, txn: Transaction, dead: str, limit: int) -> list[Message]:
+        """Take so many letters out of their queue."""
+        return list(txn.get_many(dead, limit, where=self.where))
+
     def own(self, letters: Sequence[Message]) -> list[Message]:
         """Return those of this step, from which the message can be had (YRP2)."""
         runner, now = self.runner, self.runner.letters.schemas_now()
@@ -105,7 +109,7 @@ class _DeadLetterBatch(Struct):
         if self._number is not None and last is not None and last >= self._number:
             return self._found
         with store.transaction(timeout=None) as txn:
-            letters = list(txn.get_many(self.dead, self.limit, where=self.kind.where))
+            letters = self.kind.take(txn, self.dead, self.limit)
             own = self.kind.own(letters)
             ids = {each.id for each in own}
             for letter in letters:

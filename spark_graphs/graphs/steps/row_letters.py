@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ from quire.messages.message import Message
 from quire.messages.typed_message import row_of_payload
 from quire.spark_graphs.graphs.failures.dead_letters import STATE, STEP, TIMER
 from quire.spark_graphs.graphs.step_state import StepState
+from quire.spark_graphs.limits import REPLAY_BYTES, REPLAY_ROWS_AT_ONCE
 
 if TYPE_CHECKING:
     from quire.interface.store import Store
@@ -45,7 +46,20 @@ class RowLetters(Struct, frozen=True):
 
     runner: StepRunner
 
-    where: ClassVar[str] = _ROWS
+    def take(self, txn: Transaction, dead: str, limit: int) -> list[Message]:
+        """Take so many letters out of their queue; fewer where the rows are large, as a
+        transaction changes so many bytes of a state.
+        """
+        found: list[Message] = []
+        size = 0
+        while len(found) < limit and size < REPLAY_BYTES:
+            count = min(REPLAY_ROWS_AT_ONCE, limit - len(found))
+            some = list(txn.get_many(dead, count, where=_ROWS))
+            found += some
+            size += sum(len(each.payload) for each in some)
+            if len(some) < count:
+                break
+        return found
 
     def own(self, letters: Sequence[Message]) -> list[Message]:
         """Return those of this step, from which the row can be told (YRP2)."""
