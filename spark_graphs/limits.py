@@ -96,6 +96,9 @@ DEFAULT_STEP_MESSAGES = 1 << 24
 # A batch of so many bytes at most, with what became of the batch before, is read in the driver
 # and written there: two stages of Python workers cost 100 ms.
 LOCAL_BYTES = 1 << 20
+# Rows of states of so many bytes, about, are in memory together: more that a batch may ask for are
+# found by tasks, bit by bit, and of more that are due the earliest ones fire first.
+FOUND_BYTES = 16 << 20
 BLOCK_ROWS = 10_000  # of such a batch in one task, as Spark has it where nothing is said
 # Places that the tasks of a batch are told of, about: each takes some 100 bytes in every task.
 STEP_PIECES = 50_000

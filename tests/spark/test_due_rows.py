@@ -22,6 +22,7 @@ from quire.spark_graphs import keyed
 from quire.spark_graphs.graphs.definition import Limit, Step
 from quire.spark_graphs.graphs.failures import failed_batch
 from quire.spark_graphs.graphs.preparing import prepare
+from quire.spark_graphs.graphs.states import state_tasks
 from quire.spark_graphs.graphs.status import Phase
 from quire.spark_graphs.graphs.steps import row_letters
 from quire.spark_graphs.graphs.steps.replay import replay
@@ -152,6 +153,19 @@ def test_a_letter_whose_row_has_changed(store: Any) -> None:
         runner.pause(False)
         eventually(lambda: numbers_in(store, "fired") == Counter([2, 4]))
     assert store.queue("dead").messages == 0
+
+
+def test_large_rows_that_are_due(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of them are due at a time, the earliest first: no batch has more bytes than that."""
+    monkeypatch.setattr(state_tasks, "FOUND_BYTES", 10_000)
+    timers = Timers(store)
+    timers.is_mended = True
+    timers.put(dict.fromkeys(range(40), "x" * 1000), list(range(40)))
+    with running(store, timers.step()) as runner:
+        eventually(lambda: timers.left()[0] == 0 and runner.tally.phase is Phase.IDLE)
+        assert runner.tally.batches >= 4
+    fired = [int(each.payload) for each in store.browse("fired")]
+    assert fired == list(range(40))
 
 
 def test_letters_of_large_rows(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:

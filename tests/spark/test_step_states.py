@@ -14,6 +14,7 @@ from quire.cli import main
 from quire.errors import InvalidArgument, StateConflict
 from quire.spark_graphs import Graph, StateRows, keyed
 from quire.spark_graphs.graphs.functions import step_function
+from quire.spark_graphs.graphs.states import state_tasks
 from quire.spark_graphs.graphs.states.batch_states import BatchState
 from quire.spark_graphs.graphs.steps import step_runner
 from quire.spark_graphs.limits import CONFLICTS_BEFORE_TELLING
@@ -106,6 +107,30 @@ def test_sums_go_on_from_batch_to_batch(
     assert seen.rows >= len(expected)
     assert "totals: up to" in str(status)
     assert json.dumps(status.to_json())
+
+
+def test_a_small_batch_of_large_rows(
+    graph: Graph, store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where its keys may have more than the driver is to have at a time tasks find them."""
+    monkeypatch.setattr(state_tasks, "FOUND_BYTES", 500)
+    topic(store, "sums")
+    summing(graph)
+    topic(store, "orders", schema=ORDERS)
+    find, found = BatchState.find, list[int]()
+
+    def finding(self: BatchState, keys: DataFrame) -> Any:
+        rows = find(self, keys)
+        found.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(BatchState, "find", finding)
+    with graph.start() as run:
+        for customers in (100, 100, 1):
+            store.put_many("orders", [order(f"c{number}", 1) for number in range(customers)])
+            run.drain(timeout=SECONDS)
+    assert found == [0, 1]
+    assert rows_in(store) == {f"c{number}": 2 if number else 3 for number in range(100)}
 
 
 @BY_TASKS

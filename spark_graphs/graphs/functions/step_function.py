@@ -97,7 +97,7 @@ class StepWork:
         gives the step's values, if the function asks for them. Raises what Spark raises, and what
         the function does.
         """
-        by_tasks = not self._is_small(inputs)
+        by_tasks = not self._is_small(inputs) or self._finds_much(inputs, states)
         frames = self._frames(inputs, runs, by_tasks=by_tasks)
         frames = {q: self._gathered(rows, by_tasks=by_tasks) for q, rows in frames.items()}
         first = inputs[0]
@@ -178,6 +178,14 @@ class StepWork:
     def _is_small(self, inputs: Sequence[Input]) -> bool:
         """Return True if a batch's rows, and its outputs', may travel with its job (YWO1)."""
         return sum(each.size_bytes for each in inputs) + self._written_bytes <= LOCAL_BYTES
+
+    def _finds_much(self, inputs: Sequence[Input], states: BatchStates | None) -> bool:
+        """Return True if the rows of a state that a batch may ask for are many bytes."""
+        if states is None:
+            return False
+        count = sum(each.count for each in inputs)
+        looked = (*self.step.states, *self.step.tables)
+        return any(states.of(each).is_much(count) for each in looked)
 
     def called(
         self,

@@ -34,7 +34,15 @@ from quire.spark_graphs.limits import LEASE_SECONDS
 from quire.spark_graphs.planning.lease_renewal import renewal_of
 from quire.spark_graphs.task_files.task_files import files_at
 
-from .state_tasks import WRITTEN, RangeTagger, RowFinder, RowWriter, written_by, written_of
+from .state_tasks import (
+    WRITTEN,
+    RangeTagger,
+    RowFinder,
+    RowWriter,
+    rows_at_once,
+    written_by,
+    written_of,
+)
 from .written_files import remove_files
 
 if TYPE_CHECKING:
@@ -93,6 +101,10 @@ class BatchState:
 
     # Reading
 
+    def is_much(self, rows: int) -> bool:
+        """Return True if so many rows are more than the driver is to have, about."""
+        return rows > rows_at_once(self._look)
+
     def find(self, keys: DataFrame) -> pa.RecordBatch:
         """Return the rows of these keys here, each once."""
         table = collected(keys)
@@ -108,7 +120,11 @@ class BatchState:
         return keys.dropna().distinct().mapInArrow(finder, schema)
 
     def due_mark(self, until: int, limit: int) -> TimerMark | None:
-        """Return up to where the timers are that are due next, of so many rows; None: none is."""
+        """Return up to where the timers are that are due next, of so many rows; None: none is.
+
+        Of fewer where the rows are large.
+        """
+        limit = min(limit, rows_at_once(self._look))
         return self._look.due_mark(files_at(self._access.path), until, limit)
 
     def next_timer(self) -> int | None:

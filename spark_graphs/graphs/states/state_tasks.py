@@ -20,6 +20,7 @@ from quire.keyed import StateLook, WrittenRun
 from quire.libraries import np, pa, pc
 from quire.spark_graphs.graphs.batches.task_store import RowRefused, trouble
 from quire.spark_graphs.graphs.step_state import DELETE, OWN_COLUMNS, TIMER, TTL, StepState
+from quire.spark_graphs.limits import FOUND_BYTES
 from quire.spark_graphs.task_files.task_files import files_at
 
 from .written_files import remove_files
@@ -37,14 +38,23 @@ class RowFinder(Struct, frozen=True):
     columns: tuple[str, ...]  # of the rows: the state may have got more since
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        count = rows_at_once(self.look)
         for batch in batches:
-            yield self.rows_of(pa.Table.from_batches([batch]))
+            for start in range(0, len(batch), count):
+                yield self.rows_of(pa.Table.from_batches([batch.slice(start, count)]))
 
     def rows_of(self, keys: pa.Table) -> pa.RecordBatch:
         """Return the rows of these keys. Raises StoreTrouble."""
         files = files_at(self.path)
         with trouble(), files.seen():
             return self.look.rows_of(files, keys).select(list(self.columns))
+
+
+def rows_at_once(look: StateLook) -> int:
+    """Return how many rows of a state are to be in memory together: `FOUND_BYTES` of them."""
+    rows = sum(run.rows for run in look.manifest.runs)
+    kept = sum(run.kept for run in look.manifest.runs)
+    return max(1, FOUND_BYTES * rows // kept) if kept else FOUND_BYTES
 
 
 class RangeTagger(Struct, frozen=True):
