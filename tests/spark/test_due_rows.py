@@ -172,7 +172,7 @@ def test_letters_of_large_rows(store: Any, monkeypatch: pytest.MonkeyPatch) -> N
     """They are put back a few at a time, as a transaction has bounds; also with a limit."""
     timers = Timers(store)
     numbers = range(REPLAY_ROWS_AT_ONCE * 4)
-    timers.put({n: "bad" * 1000 for n in numbers}, list(numbers))
+    timers.put(dict.fromkeys(numbers, "bad" * 1000), list(numbers))
     with running(store, timers.step(dead="dead", poison_share=1.0)) as runner:
         eventually(lambda: store.queue("dead").messages == len(numbers))
         timers.is_mended = True
