@@ -70,7 +70,7 @@ def test_what_does_not_fit_is_refused_whole(store: AnyStore) -> None:
             txn.put("q", {"id": 2, "other": 3})
         with pytest.raises(InvalidArgument, match="'id'"):
             txn.put_many("q", [{"id": 3}, {"name": "x"}])
-        with pytest.raises(InvalidArgument, match="put_many"):
+        with pytest.raises(InvalidArgument, match="list of one"):
             txn.put_many("q", {"id": 4})
     with pytest.raises(InvalidArgument, match="typed"):
         store.put("q", b"bytes")
