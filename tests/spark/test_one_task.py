@@ -6,8 +6,11 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.types import StructType
 
+from quire.libraries import pa
 from quire.spark_graphs import Graph, StateRows, keyed
+from quire.spark_graphs.graphs.spark.local_rows import local_frame
 from quire.spark_graphs.graphs.spark.user_code import has_user_code
 from tests.spark.numbered_queues import topic
 
@@ -79,10 +82,10 @@ def test_code_of_the_author_has_all_cores(spark: SparkSession, store: Any) -> No
 
 
 def test_what_counts_as_code_of_the_author(spark: SparkSession) -> None:
-    """Functions of Python, of groups, of batches, and whatever was an RDD."""
+    """Functions of Python, of groups, of batches, and whatever is read from elsewhere."""
     from pyspark.sql import functions as f
 
-    rows = spark.range(3)
+    rows = local_frame(spark, pa.table({"id": [1, 2, 3]}), StructType().add("id", "long"))
     counts = rows.groupBy("id").count()
     assert not has_user_code(counts.join(rows, "id").orderBy("id"))
     same = f.udf(lambda x: x, "long")
@@ -94,6 +97,7 @@ def test_what_counts_as_code_of_the_author(spark: SparkSession) -> None:
         rows.groupBy("id").applyInPandas(lambda some: some, "id long"),
         rows.groupBy("id").cogroup(rows.groupBy("id")).applyInArrow(lambda a, b: a, "id long"),
         rows.rdd.map(lambda row: row).toDF(rows.schema),
+        rows.join(spark.range(3), "id", "left"),
     ):
         assert has_user_code(each)
 

@@ -8,13 +8,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _PATTERNS: Final = ("PYTHON_UDF", "SCALA_UDF")
-_RDD: Final = "LogicalRDD"
+_LOCAL: Final = frozenset({"LocalRelation", "OneRowRelation"})
 
 
 def has_user_code(rows: DataFrame) -> bool:
     """Return False if Spark's own operators make all of it of rows that travel with the job.
 
-    With Spark Connect that is not known.
+    What is read from elsewhere counts as such code, as it may be of any size. With Spark Connect
+    nothing is known.
     """
     frame: Any = getattr(rows, "_jdf", None)
     if frame is None:
@@ -24,4 +25,5 @@ def has_user_code(rows: DataFrame) -> bool:
     plan = frame.queryExecution().analyzed()
     if any(plan.containsPattern(getattr(patterns, name)()) for name in _PATTERNS):
         return True
-    return _RDD in str(plan.toString())
+    leaves = plan.collectLeaves()
+    return any(leaves.apply(at).nodeName() not in _LOCAL for at in range(leaves.size()))
